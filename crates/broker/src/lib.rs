@@ -1,1 +1,4 @@
-//! Placeholder replaced by the crate's first commit.
+//! The node: takes commands, plans, proposes, applies, answers.
+#![forbid(unsafe_code)]
+
+pub mod api;

@@ -1,0 +1,538 @@
+//! What the edges call: one trait, plain types, no wire format.
+//!
+//! Every call is asynchronous and may be dropped at any time: a pop whose future is dropped gives its claim
+//! back. A write's answer means that its entry is durable and applied on this node.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queen_model::{OptionsPatch, QueueOptions, Refusal};
+use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
+
+/// The consumer group of a pop or an ack that names none.
+pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
+
+/// Why a call has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Not done, and repeating it as it is will not help.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The deadline passed first; a write may have committed.
+    #[error("timeout: no answer within {0:?}; a write may have been committed")]
+    Timeout(Duration),
+    /// The write budget stayed full for the whole hold.
+    #[error("overloaded: too many bytes of writes are waiting; retry after {retry_after_s} s")]
+    Overloaded {
+        /// Whole seconds, 1..=5.
+        retry_after_s: u32,
+    },
+    /// The disk gate is closed: writes that grow storage are refused.
+    #[error("storage is full: the data directory's file system is above the high-water mark; free space or grow the volume")]
+    StorageFull,
+    /// The node is stopping, or it stopped after a fault; nothing was done.
+    #[error("timeout: this node is not serving: {0}")]
+    NotServing(String),
+    /// A fault or damaged data; logged where it was found.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// One message of a push, borrowed from the request.
+#[derive(Clone, Copy, Debug)]
+pub struct PushItem<'a> {
+    /// Queue name, not empty.
+    pub queue: &'a str,
+    /// Partition name, already defaulted to `Default`.
+    pub partition: &'a str,
+    /// The caller's key; `None` takes the message id's text.
+    pub transaction_id: Option<&'a str>,
+    /// The JSON value's bytes, stored as they are.
+    pub payload: &'a [u8],
+    /// The validated token's subject.
+    pub producer_sub: Option<&'a str>,
+}
+
+/// The verdict on one item, in input order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushAnswer {
+    /// The new message's id, or the original's for a duplicate.
+    pub message_id: Uuid,
+    /// What happened.
+    pub status: PushStatus,
+}
+
+/// What happened to one pushed item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushStatus {
+    /// Stored at this offset.
+    Queued(Offset),
+    /// Not stored: the original stands at this offset.
+    Duplicate(Offset),
+    /// Refused, nothing stored.
+    Refused(Refusal),
+}
+
+/// Which partitions a pop may take from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PopTarget {
+    /// Any partition of the queue.
+    Queue(String),
+    /// One partition.
+    Partition {
+        /// Queue name.
+        queue: String,
+        /// Partition name.
+        partition: String,
+    },
+}
+
+/// Where a group that does not exist yet starts, as the pop says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subscribe {
+    /// Before the oldest retained message.
+    All,
+    /// At the registering pop's own time.
+    New,
+    /// Before the first message at or after this time.
+    At(Micros),
+}
+
+/// One pop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PopRequest {
+    /// Whose names these are.
+    pub tenant: Tenant,
+    /// Where to take from.
+    pub target: PopTarget,
+    /// Group name; `QUEUE_MODE` when the request names none.
+    pub group: String,
+    /// Messages at most, at least 1.
+    pub batch: u32,
+    /// Partitions at most, 1..=64; ignored when pinned.
+    pub partitions: u32,
+    /// Whether to wait for a message, up to the deadline.
+    pub wait: bool,
+    /// Deadline of the call from now.
+    pub timeout: Duration,
+    /// Seconds of the lease; `None` takes the queue's.
+    pub lease_seconds: Option<i32>,
+    /// Commit at delivery: no lease, nothing to ack.
+    pub commit_on_delivery: bool,
+    /// Used when this pop registers the group.
+    pub subscribe: Subscribe,
+}
+
+/// One delivered message; every field is a slice of one buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Place in the partition.
+    pub offset: Offset,
+    /// Message id.
+    pub id: Uuid,
+    /// UTF-8.
+    pub transaction_id: Bytes,
+    /// Only messages of a transaction carry one.
+    pub trace_id: Option<Uuid>,
+    /// UTF-8; the subject of the producer's token.
+    pub producer_sub: Option<Bytes>,
+    /// The JSON value's bytes as they were pushed.
+    pub data: Bytes,
+    /// When it was appended.
+    pub created: Micros,
+}
+
+/// The messages that one pop took from one partition, contiguous and in offset order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The partition's number.
+    pub partition_id: PartitionId,
+    /// The partition's name.
+    pub partition: Arc<str>,
+    /// 1, or one more than the previous leased delivery that started at the same offset.
+    pub attempt: u32,
+    /// At least one.
+    pub messages: Vec<Message>,
+}
+
+/// What a pop took; no claim means nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PopAnswer {
+    /// `None` with commit at delivery, or when nothing was taken.
+    pub lease: Option<Uuid>,
+    /// One per partition.
+    pub claims: Vec<Claim>,
+}
+
+/// A verdict of a consumer about one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckStatus {
+    /// Done.
+    Completed,
+    /// Redeliver, charging the retry budget.
+    Failed,
+    /// Redeliver without charge.
+    Retry,
+    /// Dead-letter now.
+    DeadLetter,
+}
+
+/// One acknowledgment, as the request gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckItem {
+    /// Of the popped message.
+    pub transaction_id: String,
+    /// `None`: what the request sent is not a partition id.
+    pub partition_id: Option<PartitionId>,
+    /// The text as sent; `None` is an unfenced ack. A text that is no UUID fences and matches no lease.
+    pub lease: Option<String>,
+    /// The verdict.
+    pub status: AckStatus,
+    /// Reason, recorded when the message is dead-lettered.
+    pub error: Option<String>,
+}
+
+/// The result of one acknowledgment, in input order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckAnswer {
+    /// `Err` is the text of a failed item; it names the lease or the id.
+    pub result: Result<AckDone, String>,
+}
+
+/// What a successful acknowledgment did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckDone {
+    /// The partition's lease ended with this call.
+    pub lease_released: bool,
+    /// This message was dead-lettered by this call.
+    pub dead_lettered: bool,
+    /// A `completed` at or below the cursor: nothing changed.
+    pub noop: bool,
+}
+
+/// The result of a lease extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// Partition leases extended; 0 means none is live under this id.
+    pub renewed: u32,
+    /// The earliest new expiry.
+    pub expires: Option<Micros>,
+}
+
+/// A queue after `configure`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// The queue's id; survives reconfiguration.
+    pub queue_id: Uuid,
+    /// Its options now.
+    pub options: QueueOptions,
+}
+
+/// The result of a group delete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupDeleted {
+    /// Cursors removed.
+    pub partitions: u64,
+    /// Whether a subscription was removed.
+    pub metadata: bool,
+    /// Queues on which anything was removed, sorted.
+    pub queues: Vec<String>,
+}
+
+/// Message counts of a partition, a queue or the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Retained messages.
+    pub total: u64,
+    /// Not consumed by the slowest group; includes what is leased.
+    pub pending: u64,
+    /// Under a live lease.
+    pub processing: u64,
+    /// `total - pending - dead_letter`, not below 0.
+    pub completed: u64,
+    /// Dead letters.
+    pub dead_letter: u64,
+}
+
+/// One row of the queue list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSummary {
+    /// Queue id.
+    pub id: Uuid,
+    /// Queue name.
+    pub name: String,
+    /// Partitions it has.
+    pub partitions: u64,
+    /// Its options.
+    pub options: QueueOptions,
+    /// When it was made.
+    pub created: Micros,
+    /// Counts over its partitions; `None` in the lanes form.
+    pub counts: Option<Counts>,
+    /// Bytes of the retained appends.
+    pub retained_bytes: i64,
+}
+
+/// One partition in a queue's detail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionSummary {
+    /// The partition's UUID.
+    pub uuid: Uuid,
+    /// The partition's number.
+    pub id: PartitionId,
+    /// Its name.
+    pub name: String,
+    /// When it was made.
+    pub created: Micros,
+    /// Its counts.
+    pub counts: Counts,
+    /// Messages consumed by all groups.
+    pub total_consumed: u64,
+    /// When its newest message was appended.
+    pub newest: Option<Micros>,
+    /// When its oldest retained message was appended.
+    pub oldest: Option<Micros>,
+    /// Bytes of the retained appends.
+    pub retained_bytes: i64,
+}
+
+/// A queue with its partitions, sorted by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDetail {
+    /// The row of the list, with counts.
+    pub summary: QueueSummary,
+    /// At most `partitions_max` of the request.
+    pub partitions: Vec<PartitionSummary>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
+
+/// Which dead letters to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterQuery {
+    /// Whose.
+    pub tenant: Tenant,
+    /// Only of this queue.
+    pub queue: Option<String>,
+    /// Only of this group.
+    pub group: Option<String>,
+    /// Only of this partition name.
+    pub partition: Option<String>,
+    /// Only failed at or after.
+    pub from: Option<Micros>,
+    /// Only failed before.
+    pub to: Option<Micros>,
+    /// Rows at most.
+    pub limit: usize,
+    /// Rows to skip, newest failure first.
+    pub offset: usize,
+}
+
+/// One dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Its own id.
+    pub id: Uuid,
+    /// Queue name.
+    pub queue: String,
+    /// Partition name.
+    pub partition: String,
+    /// Partition number.
+    pub partition_id: PartitionId,
+    /// Group that gave up.
+    pub group: String,
+    /// Offset of the message; negative for a timer.
+    pub offset: i64,
+    /// The message's id.
+    pub message_id: Option<Uuid>,
+    /// The message's transactionId.
+    pub transaction_id: String,
+    /// Snapshot of the payload.
+    pub payload: Bytes,
+    /// Reason.
+    pub error: String,
+    /// Retry counter at that time.
+    pub retries: u32,
+    /// When it was filed.
+    pub failed: Micros,
+    /// When the message was appended, as far as known.
+    pub created: Option<Micros>,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadLetterPage {
+    /// Newest failure first.
+    pub rows: Vec<DeadLetter>,
+    /// Matching rows in all.
+    pub total: usize,
+}
+
+/// How a partition is named in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionRef {
+    /// By number.
+    Number(PartitionId),
+    /// By UUID.
+    Uuid(Uuid),
+}
+
+/// What a message is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageStatus {
+    /// Waiting.
+    Pending,
+    /// Under a live lease.
+    Processing,
+    /// Consumed by every named group, or by queue mode when there is none.
+    Completed,
+    /// A dead letter holds it.
+    DeadLetter,
+}
+
+/// A group's view of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageGroup {
+    /// Group name.
+    pub name: String,
+    /// Last offset done, -1 for none.
+    pub committed: i64,
+    /// Whether the message is at or below the cursor.
+    pub consumed: bool,
+    /// Expiry of the group's live lease on the partition.
+    pub lease_expires: Option<Micros>,
+}
+
+/// One message with everything around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageDetail {
+    /// The message.
+    pub message: Message,
+    /// Partition UUID.
+    pub partition_uuid: Uuid,
+    /// Partition name.
+    pub partition: String,
+    /// Queue name.
+    pub queue: String,
+    /// The queue's options.
+    pub options: QueueOptions,
+    /// What it is doing.
+    pub status: MessageStatus,
+    /// Reason, when it is a dead letter.
+    pub error: Option<String>,
+    /// Retry counter, when it is a dead letter.
+    pub retries: u32,
+    /// One per cursor row of the partition.
+    pub groups: Vec<MessageGroup>,
+}
+
+/// What `/health` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// `leader`, `candidate` while the node loads, `stopped` after a fault.
+    pub role: &'static str,
+    /// Whether the node serves.
+    pub serving: bool,
+    /// Last applied entry.
+    pub applied: u64,
+    /// Last committed entry.
+    pub committed: u64,
+    /// Whether the state machine is open and applying.
+    pub storage_ready: bool,
+    /// Why not, for a person.
+    pub reason: Option<String>,
+}
+
+/// The broker, as the HTTP edge sees it.
+pub trait Api: Send + Sync + 'static {
+    /// Stores messages; one answer per item in input order.
+    fn push(
+        &self,
+        tenant: Tenant,
+        items: &[PushItem<'_>],
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Vec<PushAnswer>, CallError>> + Send;
+
+    /// Takes messages.
+    fn pop(&self, request: PopRequest) -> impl Future<Output = Result<PopAnswer, CallError>> + Send;
+
+    /// Settles messages; one answer per item in input order.
+    fn ack(
+        &self,
+        tenant: Tenant,
+        group: String,
+        items: Vec<AckItem>,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Vec<AckAnswer>, CallError>> + Send;
+
+    /// Moves the expiry of every live partition lease of this id.
+    fn extend(
+        &self,
+        tenant: Tenant,
+        lease: String,
+        seconds: i64,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Extended, CallError>> + Send;
+
+    /// Makes a queue or changes its options.
+    fn configure(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        patch: OptionsPatch,
+        replace: bool,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Configured, CallError>> + Send;
+
+    /// Removes a queue with everything in it; whether it existed.
+    fn delete_queue(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<bool, CallError>> + Send;
+
+    /// Removes a group's cursors, on one queue or all, and its subscription with `metadata`.
+    fn delete_group(
+        &self,
+        tenant: Tenant,
+        group: String,
+        queue: Option<String>,
+        metadata: bool,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<GroupDeleted, CallError>> + Send;
+
+    /// All queues, newest first; counts only with `counts`.
+    fn queues(
+        &self,
+        tenant: Tenant,
+        counts: bool,
+    ) -> impl Future<Output = Result<Vec<QueueSummary>, CallError>> + Send;
+
+    /// One queue with its partitions.
+    fn queue(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        partitions_max: usize,
+    ) -> impl Future<Output = Result<Option<QueueDetail>, CallError>> + Send;
+
+    /// A page of dead letters.
+    fn dead_letters(
+        &self,
+        query: DeadLetterQuery,
+    ) -> impl Future<Output = Result<DeadLetterPage, CallError>> + Send;
+
+    /// One message by its partition and transactionId.
+    fn message(
+        &self,
+        tenant: Tenant,
+        partition: PartitionRef,
+        transaction_id: String,
+    ) -> impl Future<Output = Result<Option<MessageDetail>, CallError>> + Send;
+
+    /// The node's state, from memory only.
+    fn health(&self) -> Health;
+}
