@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn merge_keeps_replace_resets_and_null_restores() {
         let stored = QueueOptions { lease_time: 30, retry_limit: 9, ..QueueOptions::configured() };
-        let patch = OptionsPatch { retry_limit: Patch::Reset, ttl: Patch::Set(7), ..Default::default() };
+        let patch =
+            OptionsPatch { retry_limit: Patch::Reset, ttl: Patch::Set(7), ..Default::default() };
         let merged = patch.clone().applied(Some(&stored), false);
         assert_eq!((merged.lease_time, merged.retry_limit, merged.ttl), (30, 3, 7));
         let replaced = patch.applied(Some(&stored), true);
