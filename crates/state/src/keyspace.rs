@@ -19,8 +19,14 @@ pub enum Keyspace {
 
 impl Keyspace {
     /// Every table, in the order that a load walks them: a row only refers to tables before its own.
-    pub const ALL: [Self; 6] =
-        [Self::Meta, Self::Queues, Self::Groups, Self::Partitions, Self::Cursors, Self::DeadLetters];
+    pub const ALL: [Self; 6] = [
+        Self::Meta,
+        Self::Queues,
+        Self::Groups,
+        Self::Partitions,
+        Self::Cursors,
+        Self::DeadLetters,
+    ];
 
     /// The database name in the checkpoint file; part of every value's checksum.
     pub fn name(self) -> &'static str {
