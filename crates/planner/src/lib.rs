@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod ack;
+pub mod catalog;
+pub mod consume;
 pub mod draft;
 pub mod filter;
 pub mod limits;

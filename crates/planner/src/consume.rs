@@ -1,0 +1,356 @@
+//! Consumption on the leader: which partitions are ready for which group, and who holds them.
+//!
+//! The engine is the only writer of cursors and leases. It works on copies of cursor rows (*parts*) that exist only
+//! while something is going on in a partition: an idle partition costs nothing here. What changed in a cycle becomes
+//! one whole row per part, however many pops and acks touched it, and rides in the cycle's entry.
+//!
+//! E1. A partition is in a group's ready list at most once, and may be there although it is not ready: readiness is
+//!     judged when it is taken out.
+//! E2. A part that is leased or reserved is in nobody's hands but its holder's; it comes back to the list when the
+//!     lease ends, by whatever way.
+//! E3. A part lives until every row written from it is applied: until then it, not the state, is the truth.
+
+mod ack;
+mod claim;
+mod group;
+mod part;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use queen_model::Effect;
+use queen_record::ids::{Micros, PartitionId, Tenant, Uuid};
+use queen_state::State;
+use smallvec::SmallVec;
+
+use crate::draft::{Draft, Route};
+use crate::overlay::Overlay;
+
+pub use ack::{
+    AckCall, AckFacts, AckItem, AckOutcome, AckQuestion, AckResult, DeadMessage, ItemResult,
+};
+pub use claim::{Claim, ClaimFrom, ClaimRequest, Delivered, Grant, LeaseTerms, Start, Taken};
+use group::GroupState;
+use part::Part;
+
+/// A consumer group on one queue, by its number in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EngineGroup(u32);
+
+/// The group of a consumer that names none: it has no subscription and starts at the oldest message.
+pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
+
+type Table<K, V> = HashMap<K, V, FixedState>;
+type PartKey = (PartitionId, EngineGroup);
+
+/// The consumption engine.
+#[derive(Default)]
+pub struct Engine {
+    groups: Vec<GroupState>,
+    index: Table<(Tenant, Arc<str>, Arc<str>), EngineGroup>,
+    by_queue: Table<(Tenant, Arc<str>), Vec<EngineGroup>>,
+    parts: Table<PartKey, Part>,
+    leases: Table<Uuid, SmallVec<[PartKey; 1]>>,
+    due: BinaryHeap<Reverse<(Micros, PartKey)>>,
+    held: Table<PartKey, Micros>,
+    dirty: Vec<PartKey>,
+    in_flight: VecDeque<(u64, Vec<PartKey>)>,
+    woken: Vec<(EngineGroup, PartitionId)>,
+}
+
+/// What the engine holds, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Groups it knows.
+    pub groups: usize,
+    /// Parts it holds.
+    pub parts: usize,
+    /// Live leases by id.
+    pub leases: usize,
+}
+
+impl Engine {
+    /// The engine of a node that starts: leases of the stored cursors go on until they expire.
+    pub fn new(state: &State) -> Self {
+        let mut engine = Self::default();
+        for (id, row) in state.partitions() {
+            let Some(queue) = state.partition(id).and_then(|_| state.queue_by_number(row.queue))
+            else {
+                continue;
+            };
+            if row.cursor.is_none() {
+                continue;
+            }
+            for group in queue.groups() {
+                let leased = state.cursor(id, group.number).is_some_and(|c| c.lease().is_some());
+                if leased {
+                    let group = engine.group(queue.tenant, &queue.name, &group.name);
+                    engine.load_part(state, id, group, Start::Stored);
+                }
+            }
+        }
+        engine
+    }
+
+    /// The engine's number of a group, made on first use. The queue need not exist.
+    pub fn group(&mut self, tenant: Tenant, queue: &str, name: &str) -> EngineGroup {
+        let key = (tenant, Arc::from(queue), Arc::from(name));
+        if let Some(group) = self.index.get(&key) {
+            return *group;
+        }
+        let group = EngineGroup(u32::try_from(self.groups.len()).unwrap_or(u32::MAX));
+        let (_, queue, name) = key.clone();
+        self.groups.push(GroupState::new(tenant, queue.clone(), name));
+        self.index.insert(key, group);
+        self.by_queue.entry((tenant, queue)).or_default().push(group);
+        group
+    }
+
+    /// A group's queue and name.
+    pub fn names(&self, group: EngineGroup) -> (Tenant, Arc<str>, Arc<str>) {
+        let state = self.state_of(group);
+        (state.tenant, state.queue.clone(), state.name.clone())
+    }
+
+    fn state_of(&self, group: EngineGroup) -> &GroupState {
+        match self.groups.get(group.0 as usize) {
+            Some(state) => state,
+            None => unreachable!("a group number comes from this engine"),
+        }
+    }
+
+    fn state_of_mut(&mut self, group: EngineGroup) -> &mut GroupState {
+        match self.groups.get_mut(group.0 as usize) {
+            Some(state) => state,
+            None => unreachable!("a group number comes from this engine"),
+        }
+    }
+
+    /// The groups and partitions that something became ready for since the last call.
+    pub fn take_woken(&mut self) -> Vec<(EngineGroup, PartitionId)> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// When the engine must be called next although nothing was asked.
+    pub fn next_due(&self) -> Option<Micros> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Ends leases and delays that are over at `now`.
+    pub fn fire_due(&mut self, now: Micros) {
+        while let Some(Reverse((at, key))) = self.due.peek().copied()
+            && at <= now
+        {
+            self.due.pop();
+            let expired = self
+                .parts
+                .get(&key)
+                .and_then(|part| part.lease)
+                .is_some_and(|lease| lease.expires < now);
+            if expired {
+                self.end_lease(key);
+                self.unload_if_idle(key);
+                self.offer(key);
+            } else if self.held.get(&key).is_some_and(|until| *until <= now) {
+                self.held.remove(&key);
+                self.offer(key);
+            }
+        }
+    }
+
+    /// Puts a partition into a group's ready list and notes that its waiters have something to look at.
+    fn offer(&mut self, key: PartKey) {
+        let (partition, group) = key;
+        if self.held.contains_key(&key) || self.parts.get(&key).is_some_and(Part::is_taken) {
+            return;
+        }
+        if self.state_of_mut(group).offer(partition) {
+            self.woken.push((group, partition));
+        }
+    }
+
+    /// Messages were appended to a partition and are applied.
+    pub fn appended(&mut self, state: &State, partition: PartitionId) {
+        let Some(row) = state.partition(partition) else { return };
+        let Some(queue) = state.queue_by_number(row.queue) else { return };
+        let Some(groups) = self.by_queue.get(&(queue.tenant, queue.name.clone())) else { return };
+        let groups: SmallVec<[EngineGroup; 8]> = groups.iter().copied().collect();
+        for group in groups {
+            if self.state_of(group).loaded {
+                self.offer((partition, group));
+            }
+        }
+    }
+
+    /// Adds one row per changed part to the draft; `plan` is the number of this plan.
+    pub fn flush(&mut self, plan: u64, draft: &mut Draft<'_>) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let mut flushed = Vec::with_capacity(self.dirty.len());
+        for key in std::mem::take(&mut self.dirty) {
+            let name = self.state_of(key.1).name.clone();
+            let Some(part) = self.parts.get_mut(&key) else { continue };
+            if !std::mem::take(&mut part.dirty) {
+                continue;
+            }
+            part.rows_in_flight += 1;
+            let set = part.row(key.0, &name);
+            let route = Route::Partition(part.route, key.0);
+            draft.add(Effect::CursorSet(set), route, 160 + name.len());
+            flushed.push(key);
+        }
+        if !flushed.is_empty() {
+            self.in_flight.push_back((plan, flushed));
+        }
+    }
+
+    /// Plans up to `plan` are applied.
+    pub fn applied(&mut self, plan: u64) {
+        while let Some((first, _)) = self.in_flight.front()
+            && *first <= plan
+            && let Some((_, keys)) = self.in_flight.pop_front()
+        {
+            for key in keys {
+                if let Some(part) = self.parts.get_mut(&key) {
+                    part.rows_in_flight -= 1;
+                    self.unload_if_idle(key);
+                }
+            }
+        }
+        if self.parts.capacity() > 4096 && self.parts.len() < self.parts.capacity() / 8 {
+            self.parts.shrink_to_fit();
+        }
+    }
+
+    /// Moves the expiry of every live part under a lease id; returns how many and the earliest new expiry.
+    pub fn extend(
+        &mut self,
+        state: &State,
+        tenant: Tenant,
+        lease: Uuid,
+        (now, seconds): (Micros, i64),
+    ) -> (u32, Option<Micros>) {
+        let keys = self.leases.get(&lease).cloned().unwrap_or_default();
+        let expires = now.plus_seconds(seconds.max(1));
+        let mut renewed = 0;
+        for key in keys {
+            if self.state_of(key.1).tenant != tenant || state.partition(key.0).is_none() {
+                continue;
+            }
+            let Some(part) = self.parts.get_mut(&key) else { continue };
+            let Some(held) = part.lease.as_mut().filter(|held| held.expires >= now) else {
+                continue;
+            };
+            held.expires = expires;
+            renewed += 1;
+            self.due.push(Reverse((Micros(expires.0 + 1), key)));
+            self.mark_dirty(key);
+        }
+        (renewed, (renewed > 0).then_some(expires))
+    }
+
+    /// A queue is deleted by this plan: nothing of it is held any more.
+    pub fn drop_queue(&mut self, tenant: Tenant, queue: &str) {
+        let groups = self.by_queue.get(&(tenant, Arc::from(queue))).cloned().unwrap_or_default();
+        for group in groups {
+            self.drop_parts(group);
+        }
+    }
+
+    /// A group's cursors on a queue are deleted by this plan.
+    pub fn drop_group(&mut self, tenant: Tenant, queue: &str, name: &str) {
+        let key = (tenant, Arc::from(queue), Arc::from(name));
+        if let Some(group) = self.index.get(&key).copied() {
+            self.drop_parts(group);
+        }
+    }
+
+    fn drop_parts(&mut self, group: EngineGroup) {
+        let mut leases = Vec::new();
+        self.parts.retain(|key, part| {
+            let dropped = key.1 == group;
+            if dropped && let Some(lease) = part.lease {
+                leases.push((lease.worker, *key));
+            }
+            !dropped
+        });
+        for (lease, key) in leases {
+            self.forget_lease(lease, key);
+        }
+        self.held.retain(|key, _| key.1 != group);
+        self.state_of_mut(group).unload();
+    }
+
+    /// Counts for metrics.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats {
+            groups: self.groups.len(),
+            parts: self.parts.len(),
+            leases: self.leases.len(),
+        }
+    }
+
+    fn mark_dirty(&mut self, key: PartKey) {
+        if let Some(part) = self.parts.get_mut(&key)
+            && !part.dirty
+        {
+            part.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Takes the lease off a part, if it has one.
+    fn end_lease(&mut self, key: PartKey) {
+        if let Some(part) = self.parts.get_mut(&key)
+            && let Some(lease) = part.lease.take()
+        {
+            part.keys = None;
+            self.forget_lease(lease.worker, key);
+        }
+    }
+
+    fn forget_lease(&mut self, lease: Uuid, key: PartKey) {
+        if let Some(keys) = self.leases.get_mut(&lease) {
+            keys.retain(|held| *held != key);
+            if keys.is_empty() {
+                self.leases.remove(&lease);
+            }
+        }
+        if self.leases.capacity() > 4096 && self.leases.len() < self.leases.capacity() / 8 {
+            self.leases.shrink_to_fit();
+        }
+    }
+
+    fn unload_if_idle(&mut self, key: PartKey) {
+        if self.parts.get(&key).is_some_and(Part::is_idle) {
+            self.parts.remove(&key);
+        }
+    }
+
+    /// Fills a group's ready list from the applied state when that has not been done.
+    fn load_group(&mut self, state: &State, overlay: &Overlay, group: EngineGroup) {
+        if self.state_of(group).loaded {
+            return;
+        }
+        self.state_of_mut(group).loaded = true;
+        let (tenant, queue, name) = self.names(group);
+        let Some(queue) = state.queue(tenant, &queue) else { return };
+        let subscription = overlay.subscription(state, tenant, &queue.name, &name);
+        let number = queue.group(&name).map(|group| group.number);
+        for id in queue.partitions() {
+            let Some(row) = state.partition(id) else { continue };
+            let cursor = number.and_then(|number| state.cursor(id, number));
+            let behind = match cursor {
+                Some(cursor) => cursor.committed < row.last_offset,
+                None => part::may_have_messages(row, &name, subscription),
+            };
+            if behind {
+                self.offer((id, group));
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Settling messages: resolves what a call names, decides, and moves the cursor.
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use queen_model::{DlqInsert, Effect, Released};
+use queen_record::ids::{Micros, Offset, PartitionId, QueueId, Tenant, TxHash, Uuid};
+use queen_state::State;
+
+use super::part::Part;
+use super::{Engine, EngineGroup, PartKey, Start};
+use crate::ack::{AckCursor, AckDecision, ItemVerdict, Marker, Place, Verdict, decide};
+use crate::draft::{Draft, Route};
+use crate::overlay::QueueView;
+
+/// How far below the cursor a message is still recognised.
+const RECOGNISED_BELOW: u64 = 65_536;
+
+/// One acknowledgment of a call for one partition and lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckItem {
+    /// Hash of the transactionId.
+    pub hash: TxHash,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Reason, for a dead letter.
+    pub error: Option<String>,
+}
+
+/// The acknowledgments of one call for one partition and lease.
+#[derive(Clone, Debug)]
+pub struct AckCall {
+    /// Whose.
+    pub tenant: Tenant,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Whether the call presents a lease, and which; a text that is no UUID matches none.
+    pub lease: Option<Option<Uuid>>,
+    /// In input order.
+    pub items: Vec<AckItem>,
+}
+
+/// A message as a dead letter keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadMessage {
+    /// Its id.
+    pub id: Uuid,
+    /// Its transactionId.
+    pub transaction_id: String,
+    /// Its payload.
+    pub payload: Bytes,
+}
+
+/// What the log knows about the messages of a call.
+#[derive(Clone, Debug, Default)]
+pub struct AckFacts {
+    /// Offsets found under each hash, ascending.
+    pub offsets: HashMap<TxHash, Vec<Offset>, FixedState>,
+    /// Messages to be dead-lettered.
+    pub messages: HashMap<Offset, DeadMessage, FixedState>,
+}
+
+/// A question to the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AckQuestion {
+    /// Where the messages of these hashes stand, between two offsets, both included.
+    Offsets {
+        /// Routes to the partition's log.
+        route: QueueId,
+        /// Hashes that are not in the leased batch.
+        hashes: Vec<TxHash>,
+        /// First offset of interest.
+        from: Offset,
+        /// Last offset of interest.
+        to: Offset,
+    },
+    /// The messages at these offsets.
+    Messages {
+        /// Routes to the partition's log.
+        route: QueueId,
+        /// Ascending.
+        offsets: Vec<Offset>,
+    },
+}
+
+/// One item's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemResult {
+    /// Taken.
+    Done {
+        /// The lease ended with this call.
+        released: bool,
+        /// The message was dead-lettered.
+        dead_lettered: bool,
+        /// A `completed` at or below the cursor.
+        noop: bool,
+    },
+    /// The lease presented is not the partition's live lease.
+    LeaseLost,
+    /// The id resolves to nothing that can be acknowledged so.
+    Unresolved,
+}
+
+/// The result of a call: one per item.
+pub type AckResult = Vec<ItemResult>;
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AckOutcome {
+    /// Decided.
+    Done(AckResult),
+    /// Not decided, nothing changed: ask the log, then call again.
+    NeedLog(AckQuestion),
+}
+
+impl Engine {
+    /// Settles the items of one call for one partition and lease.
+    pub fn ack(
+        &mut self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        group: EngineGroup,
+        queue: &QueueView,
+        call: &AckCall,
+        facts: &AckFacts,
+    ) -> AckOutcome {
+        let key = (call.partition, group);
+        let now = draft.now();
+        let Some(last_offset) = state.partition(key.0).map(|row| row.last_offset) else {
+            return AckOutcome::Done(vec![ItemResult::Unresolved; call.items.len()]);
+        };
+        let Some(part) = self.load_part(state, key.0, group, Start::All) else {
+            return AckOutcome::Done(vec![ItemResult::Unresolved; call.items.len()]);
+        };
+        let live = part.lease.filter(|lease| lease.expires >= now);
+        if let Some(presented) = call.lease
+            && live.is_none_or(|lease| Some(lease.worker) != presented)
+        {
+            let outcome = repeated(part, presented, call, facts);
+            self.unload_if_idle(key);
+            return outcome;
+        }
+        let end = live.map_or(last_offset, |lease| signed(lease.batch_end));
+        let unique = queue.dedup_window_us > 0;
+        let places = match places(part, call, facts, (end, unique)) {
+            Ok(places) => places,
+            Err(question) => return AckOutcome::NeedLog(question),
+        };
+        let cursor = AckCursor {
+            committed: part.committed,
+            batch_end: live.map(|lease| lease.batch_end),
+            retries: part.retries,
+            conflated: live.is_some_and(|lease| lease.conflated),
+            retry_limit: u32::try_from(queue.retry_limit).unwrap_or(0),
+        };
+        let verdicts: Vec<_> =
+            places.iter().copied().zip(call.items.iter().map(|item| item.verdict)).collect();
+        let decision = decide(&cursor, &verdicts);
+        if queue.files_dead_letters {
+            let missing = |(offset, _): &&(Offset, usize)| !facts.messages.contains_key(offset);
+            let offsets: Vec<Offset> = decision.dead.iter().filter(missing).map(|d| d.0).collect();
+            if !offsets.is_empty() {
+                return AckOutcome::NeedLog(AckQuestion::Messages { route: part.route, offsets });
+            }
+            let retries = part.retries;
+            self.file(state, draft, key, (call, facts, &decision, retries));
+        }
+        self.settle(state, key, &decision, cursor.batch_end.is_some(), now);
+        AckOutcome::Done(results(&decision))
+    }
+
+    /// Adds the dead letters of a decision to the draft.
+    fn file(
+        &self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        key: PartKey,
+        (call, facts, decision, retries): (&AckCall, &AckFacts, &AckDecision, u32),
+    ) {
+        let group = self.state_of(key.1);
+        let Some(part) = self.parts.get(&key) else { return };
+        let any_error = call.items.iter().find_map(|item| item.error.clone());
+        let failed = draft.now();
+        for (offset, item) in &decision.dead {
+            let Some(message) = facts.messages.get(offset) else { continue };
+            let error = call.items.get(*item).and_then(|item| item.error.clone());
+            let error = error.or_else(|| any_error.clone());
+            let error = error.unwrap_or_else(|| "Retries exhausted".to_owned());
+            let letter = DlqInsert {
+                id: draft.mint(),
+                tenant: group.tenant,
+                queue: group.queue.to_string(),
+                partition: key.0,
+                group: group.name.to_string(),
+                offset: signed(*offset),
+                message_id: Some(message.id),
+                transaction_id: message.transaction_id.clone(),
+                payload: message.payload.clone(),
+                error,
+                retries,
+                failed,
+            };
+            let bytes = 200 + letter.payload.len() + letter.transaction_id.len();
+            draft.add(Effect::DlqInsert(letter), Route::Queue(part.route), bytes);
+        }
+        debug_assert!(state.partition(key.0).is_some(), "a dead letter has a partition");
+    }
+
+    /// Moves the cursor as decided.
+    fn settle(
+        &mut self,
+        state: &State,
+        key: PartKey,
+        decision: &AckDecision,
+        leased: bool,
+        now: Micros,
+    ) {
+        let Some(part) = self.parts.get_mut(&key) else { return };
+        let before = (part.committed, part.retries, part.attempt_offset);
+        part.consumed += u64::try_from(decision.committed - part.committed).unwrap_or(0);
+        part.committed = decision.committed;
+        part.seed_time = None;
+        part.retries = decision.retries;
+        match decision.marker {
+            Some(Marker::Reset) => (part.attempt_offset, part.attempts) = (None, 0),
+            Some(Marker::MoveTo(offset)) if leased => part.attempt_offset = Some(offset),
+            Some(Marker::MoveTo(_)) | None => {}
+        }
+        let after = (part.committed, part.retries, part.attempt_offset);
+        let ends = decision.release && leased;
+        if ends && decision.settled {
+            part.released = part.lease.map(|lease| Released {
+                worker: lease.worker,
+                low: part.lease_low,
+                high: lease.batch_end,
+            });
+        }
+        if part.created == Micros(0) {
+            part.created = now;
+        }
+        if ends {
+            self.end_lease(key);
+        }
+        if ends || before != after {
+            self.mark_dirty(key);
+        } else {
+            self.unload_if_idle(key);
+        }
+        self.offer_rest(state, key);
+    }
+}
+
+/// An ack under a lease that is over: taken when that lease was settled to its end and covers the messages.
+fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFacts) -> AckOutcome {
+    let Some(released) = part.released.filter(|released| Some(released.worker) == presented) else {
+        return AckOutcome::Done(vec![ItemResult::LeaseLost; call.items.len()]);
+    };
+    let unknown: Vec<TxHash> = call
+        .items
+        .iter()
+        .map(|item| item.hash)
+        .filter(|hash| !facts.offsets.contains_key(hash))
+        .collect();
+    if !unknown.is_empty() {
+        return AckOutcome::NeedLog(AckQuestion::Offsets {
+            route: part.route,
+            hashes: unknown,
+            from: released.low,
+            to: released.high,
+        });
+    }
+    let inside = |item: &AckItem| {
+        facts.offsets.get(&item.hash).is_some_and(|offsets| {
+            offsets.iter().any(|offset| {
+                (released.low..=released.high).contains(offset) && signed(*offset) <= part.committed
+            })
+        })
+    };
+    let result = |item: &AckItem| {
+        if inside(item) {
+            ItemResult::Done { released: true, dead_lettered: false, noop: false }
+        } else {
+            ItemResult::LeaseLost
+        }
+    };
+    AckOutcome::Done(call.items.iter().map(result).collect())
+}
+
+/// Where each item's message stands; what must be asked when the leased batch does not tell.
+fn places(
+    part: &Part,
+    call: &AckCall,
+    facts: &AckFacts,
+    (end, unique): (i64, bool),
+) -> Result<Vec<Place>, AckQuestion> {
+    let keys = part.keys.as_deref().unwrap_or_default();
+    let low = part.lease_low.0;
+    let mut places = Vec::with_capacity(call.items.len());
+    let mut unknown = Vec::new();
+    let mut guess = 0;
+    for item in &call.items {
+        let in_batch = position(keys, (guess, unique), item.hash, part.committed, low);
+        let place = if let Some(at) = in_batch {
+            guess = at + 1;
+            let offset = Offset(low + at as u64);
+            if signed(offset) > part.committed {
+                Place::InRange(offset)
+            } else {
+                Place::Below(offset)
+            }
+        } else if let Some(offsets) = facts.offsets.get(&item.hash) {
+            let above = |offset: &&Offset| (part.committed + 1..=end).contains(&signed(**offset));
+            match (offsets.iter().find(above), offsets.first()) {
+                (Some(offset), _) => Place::InRange(*offset),
+                (None, Some(offset)) if signed(*offset) <= part.committed => Place::Below(*offset),
+                (None, _) => Place::Unknown,
+            }
+        } else {
+            unknown.push(item.hash);
+            Place::Unknown
+        };
+        places.push(place);
+    }
+    if unknown.is_empty() {
+        return Ok(places);
+    }
+    let from = u64::try_from(part.committed + 1).unwrap_or(0).saturating_sub(RECOGNISED_BELOW);
+    let to = Offset(u64::try_from(end).unwrap_or(0));
+    Err(AckQuestion::Offsets { route: part.route, hashes: unknown, from: Offset(from), to })
+}
+
+/// Index of a hash in the batch, an uncommitted one first; acks mostly come in order, so `guess` is tried first.
+fn position(
+    keys: &[TxHash],
+    (guess, unique): (usize, bool),
+    hash: TxHash,
+    committed: i64,
+    low: u64,
+) -> Option<usize> {
+    let done =
+        usize::try_from(committed + 1).unwrap_or(0).saturating_sub(usize::try_from(low).ok()?);
+    if guess >= done && keys.get(guess) == Some(&hash) {
+        if unique {
+            return Some(guess);
+        }
+        let earlier = keys.get(done..guess).unwrap_or_default();
+        // With deduplication off one id may name several messages: the lowest not yet committed counts.
+        return earlier.iter().position(|key| *key == hash).map(|at| done + at).or(Some(guess));
+    }
+    let open = keys.get(done..).unwrap_or_default();
+    open.iter().position(|key| *key == hash).map(|at| done + at).or_else(|| {
+        let settled = keys.get(..done).unwrap_or(keys);
+        settled.iter().position(|key| *key == hash)
+    })
+}
+
+fn results(decision: &AckDecision) -> AckResult {
+    let result = |verdict: &ItemVerdict| match verdict {
+        ItemVerdict::Done | ItemVerdict::DeadLettered => ItemResult::Done {
+            released: decision.release,
+            dead_lettered: *verdict == ItemVerdict::DeadLettered,
+            noop: false,
+        },
+        ItemVerdict::Noop => ItemResult::Done { released: false, dead_lettered: false, noop: true },
+        ItemVerdict::Unresolved => ItemResult::Unresolved,
+    };
+    decision.items.iter().map(result).collect()
+}
+
+fn signed(offset: Offset) -> i64 {
+    i64::try_from(offset.0).unwrap_or(i64::MAX)
+}
