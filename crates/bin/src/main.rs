@@ -1,1 +1,27 @@
-fn main() {}
+//! The program: settings, boot, signals, exit codes. Everything that does work is in the other crates.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod config;
+mod logging;
+mod metrics;
+mod node;
+mod runtime;
+mod start;
+
+use std::process::ExitCode;
+
+use tracing::error;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            // A start refused for its settings has no logging of its own yet.
+            logging::start_default();
+            error!("FATAL: {reason:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -30,7 +30,9 @@ pub enum CallError {
         retry_after_s: u32,
     },
     /// The disk gate is closed: writes that grow storage are refused.
-    #[error("storage is full: the data directory's file system is above the high-water mark; free space or grow the volume")]
+    #[error(
+        "storage is full: the data directory's file system is above the high-water mark; free space or grow the volume"
+    )]
     StorageFull,
     /// The node is stopping, or it stopped after a fault; nothing was done.
     #[error("timeout: this node is not serving: {0}")]
@@ -456,7 +458,8 @@ pub trait Api: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<PushAnswer>, CallError>> + Send;
 
     /// Takes messages.
-    fn pop(&self, request: PopRequest) -> impl Future<Output = Result<PopAnswer, CallError>> + Send;
+    fn pop(&self, request: PopRequest)
+    -> impl Future<Output = Result<PopAnswer, CallError>> + Send;
 
     /// Settles messages; one answer per item in input order.
     fn ack(

@@ -2,3 +2,17 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod checkpoint;
+mod core;
+pub mod cycle;
+mod inbox;
+pub mod lookup;
+pub mod metrics;
+mod node;
+pub mod prepare;
+mod recover;
+mod service;
+mod views;
+
+pub use node::{Node, NodeOptions, NodeParts, StartError};
+pub use service::{Broker, BrokerOptions};

@@ -37,6 +37,7 @@ pub struct DirEntry {
 ///
 /// # Errors
 /// Every call hands on the operating system's error; the caller adds path and operation.
+#[expect(clippy::missing_errors_doc, reason = "one rule for all calls, stated above")]
 pub trait Disk: Send + Sync + 'static {
     /// Opens or creates a file. A created name is durable only after `sync_dir` of its directory.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
@@ -57,6 +58,10 @@ pub trait Disk: Send + Sync + 'static {
 }
 
 /// One open file. All calls may run at the same time from several threads.
+///
+/// # Errors
+/// Every call hands on the operating system's error; the caller adds path and operation.
+#[expect(clippy::missing_errors_doc, reason = "one rule for all calls, stated above")]
 pub trait DiskFile: Send + Sync {
     /// Reads at `offset`; returns the number of bytes read, fewer than asked for only at the file's end.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;

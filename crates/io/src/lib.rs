@@ -6,6 +6,13 @@
 
 mod clock;
 mod disk;
+mod real;
+pub mod sim;
+mod site;
+pub mod suite;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{DirEntry, Disk, DiskFile, OpenMode};
+pub use real::RealDisk;
+pub use sim::SimDisk;
+pub use site::{SiteGuard, site};

@@ -134,6 +134,11 @@ impl Engine {
         std::mem::take(&mut self.woken)
     }
 
+    /// Whether `take_woken` would return something.
+    pub fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
     /// When the engine must be called next although nothing was asked.
     pub fn next_due(&self) -> Option<Micros> {
         self.due.peek().map(|Reverse((at, _))| *at)

@@ -265,15 +265,15 @@ impl Overlay {
     pub fn retire_hashes(
         &mut self,
         plan: u64,
-        mut stored: impl FnMut(PartitionId, TxHash, Micros),
+        mut stored: impl FnMut(u64, PartitionId, TxHash, Micros),
     ) {
         while let Some((first, _)) = self.appended.front()
             && *first <= plan
-            && let Some((_, list)) = self.appended.pop_front()
+            && let Some((plan, list)) = self.appended.pop_front()
         {
             for (id, hash) in list {
                 if let Some(original) = self.hashes.remove(&(id, hash)) {
-                    stored(id, hash, original.created);
+                    stored(plan, id, hash, original.created);
                 }
             }
         }

@@ -1,1 +1,49 @@
-//! Placeholder replaced by the crate's first commit.
+//! One log per queue: append, sync, roll, seal, index, read, recover.
+//!
+//! ```text
+//! <dir>/LANES SHARDS
+//! <dir>/q<log id>/r00000001.qlog .qidx .qhsh     sealed: never changes, found by its side files
+//!                 r00000002.qlog                 active: index in RAM
+//!                 r00000003.qlog                 made ahead, first seq all ones
+//! ```
+//!
+//! An entry is written into every log it touches: its messages first, then the whole entry record (lowest log)
+//! or a stub naming it (the others). Nothing orders the logs among each other on disk; an entry exists when all
+//! its parts do, and recovery delivers the gapless run of complete entries and cuts the rest.
+//!
+//! Invariants:
+//! - Q1 within a log seqs never decrease, and an entry's part follows its messages;
+//! - Q2 a file is synced whole before a later one holds a record, so only the last file can have a torn tail;
+//! - Q3 a file's name is durable before a record in it is trusted, and names go away newest first, so numbers
+//!   never have a hole;
+//! - Q4 a durable point names only bytes whose entries are complete and synced, so no cut reaches below it;
+//! - Q5 after a failed write or sync nothing is written again;
+//! - Q6 no lock that a reader takes is held across I/O.
+#![forbid(unsafe_code)]
+
+mod append;
+mod background;
+mod durable;
+mod error;
+mod file;
+mod handles;
+mod layout;
+mod log;
+mod names;
+mod open;
+mod options;
+mod pool;
+mod read;
+mod recover;
+mod scan;
+mod shared;
+mod side;
+mod stats;
+
+pub use durable::{DurablePoint, FileTail, LogTail, PointError};
+pub use error::{Fault, OpenError, ReadError};
+pub use options::Options;
+pub use read::{FoundHash, HashSink, ReadLimit, SeqRange, StoredRecord};
+pub use recover::{Cut, LogCut, MessageHead, RecoveredEntry, Recovery};
+pub use shared::{EntryWrite, MessageWrite, Qlog};
+pub use stats::Stats;

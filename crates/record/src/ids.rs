@@ -126,8 +126,11 @@ impl Uuid {
                 at += 1;
             }
             if let Some([high, low]) = text.get_mut(at..at + 2) {
-                *high = DIGITS[usize::from(byte >> 4)];
-                *low = DIGITS[usize::from(byte & 15)];
+                #[expect(clippy::indexing_slicing, reason = "a nibble is below 16")]
+                {
+                    *high = DIGITS[usize::from(byte >> 4)];
+                    *low = DIGITS[usize::from(byte & 15)];
+                }
             }
             at += 2;
         }

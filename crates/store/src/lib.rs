@@ -1,1 +1,26 @@
-//! Placeholder replaced by the crate's first commit.
+//! The store's checkpoint: one durable image of the rows that the broker keeps in memory.
+//!
+//! ```text
+//! state (rows in RAM) --changes--> Checkpoint::write      one transaction, durable when it returns
+//!                     <---rows---- Checkpoint::load       everything verified
+//! ```
+//!
+//! [`LmdbStore`] keeps it in an LMDB file, [`DiskStore`] in a plain file on any [`queen_io::Disk`], for
+//! simulations. Neither knows what a row means.
+
+mod checkpoint;
+mod directory;
+mod disk_store;
+mod error;
+mod image;
+mod lmdb;
+mod lmdb_store;
+mod seal;
+pub mod suite;
+mod sums;
+
+pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
+pub use disk_store::DiskStore;
+pub use error::StoreError;
+pub use lmdb_store::{LmdbOptions, LmdbStore};
+pub use seal::{SEAL_LEN, keyspace_seed};

@@ -1,0 +1,97 @@
+//! The command line: no argument starts the broker, everything else teaches.
+
+use std::io::Write;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Environment, Settings, show};
+use crate::{logging, node, start};
+
+const TEACH: &str = r#"Run one:
+
+  QUEEN_RAFT_DIR=./data queen
+
+Push a message, take it, settle it:
+
+  curl -X POST localhost:6632/api/v1/push \
+    -d '{"items":[{"queue":"orders","payload":{"orderId":1}}]}'
+  curl 'localhost:6632/api/v1/pop/queue/orders?wait=true&timeout=5000'
+  curl -X POST localhost:6632/api/v1/ack \
+    -d '{"transactionId":"<transactionId>","partitionId":"<partitionId>","leaseId":"<leaseId>"}'
+
+Look after it:
+
+  curl localhost:6632/health
+  curl localhost:6632/metrics/prometheus
+
+Settings are environment variables, read once at start. Those that matter first:
+
+  PORT                       HTTP port (6632)
+  QUEEN_BIND_ADDR            address to listen on (0.0.0.0); 127.0.0.1 for this machine only
+  QUEEN_RAFT_DIR             data directory (/var/lib/queen/raft)
+  QUEEN_QLOG_SHARDS          shared logs instead of one per queue; chosen when the directory is made
+  QUEEN_RAFT_DISK_HIGH_PCT   how full the disk may get before pushes are refused (85)
+  LOG_LEVEL, QUEEN_LOG_JSON  what is logged, and how; to standard error
+
+`queen config` lists all of them with the values that a start would use now.
+
+The directory belongs to one running broker and holds everything: queue logs in qlog/, the store in
+store/. Copy it only while the broker is stopped. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
+requested stop, 1 a refused start with one FATAL line that says why."#;
+
+/// A message broker in one process: queues with partitions, consumer groups, leases and dead letters, over HTTP.
+#[derive(Debug, Parser)]
+#[command(name = "queen", version, after_help = TEACH)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print every setting with its effective value, default, unit and meaning.
+    Config {
+        /// Print the reference page (docs/config.md) instead: defaults, no values.
+        #[arg(long)]
+        markdown: bool,
+    },
+}
+
+/// Does what the command line says; an error is the text of the FATAL line.
+pub(crate) fn run() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        None => {
+            let environment = Environment::of_process();
+            let settings = Settings::read(&environment)?;
+            logging::start(&settings)?;
+            start::run(&settings, &environment, node::open)
+        }
+        Some(Command::Config { markdown: true }) => print(&show::markdown()),
+        Some(Command::Config { markdown: false }) => {
+            print(&show::table(&Settings::read(&Environment::of_process())?))
+        }
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        assert!(Cli::try_parse_from(["queen"]).unwrap().command.is_none());
+        assert!(Cli::try_parse_from(["queen", "config", "--markdown"]).is_ok());
+        assert!(Cli::try_parse_from(["queen", "start"]).is_err());
+    }
+}

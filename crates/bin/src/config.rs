@@ -1,0 +1,327 @@
+//! The one table of settings: names, defaults, ranges, meaning; and the struct that the program works with.
+//!
+//! Only this module reads the environment. A value is parsed by its field's type ([`values`]); a default is
+//! written as an operator would write it and parsed the same way. Unset and, except for texts, empty mean the
+//! default. A number outside its range is moved to the nearer end; a value that does not parse stops the start.
+
+pub(crate) mod show;
+mod source;
+mod values;
+
+pub(crate) use source::Environment;
+pub(crate) use values::{Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
+
+use anyhow::bail;
+use values::Parse;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// The line of the boot log that shows it.
+    pub(crate) area: &'static str,
+    /// The first that is set counts.
+    pub(crate) names: &'static [&'static str],
+    pub(crate) default: &'static str,
+    /// Range of a number; everything for the rest.
+    pub(crate) range: (u64, u64),
+    /// What it takes, when that is not a range.
+    pub(crate) accepts: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) meaning: &'static str,
+}
+
+/// The range of a value that is no number.
+const ANY: (u64, u64) = (0, u64::MAX);
+
+macro_rules! settings {
+    ($($area:literal { $(
+        $field:ident: $type:ty = $names:expr, $default:literal, $range:expr, $unit:literal,
+        $meaning:literal;
+    )* })*) => {
+        /// Everything an operator chose, checked.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Settings { $($( #[doc = $meaning] pub(crate) $field: $type, )*)* }
+
+        /// All rows, area by area.
+        pub(crate) const TABLE: &[Setting] = &[ $($( Setting {
+            area: $area,
+            names: &$names,
+            default: $default,
+            range: $range,
+            accepts: <$type as Parse>::ACCEPTS,
+            unit: $unit,
+            meaning: $meaning,
+        }, )*)* ];
+
+        impl Settings {
+            fn parse(environment: &Environment) -> anyhow::Result<Self> {
+                let mut rows = TABLE.iter();
+                Ok(Self { $($( $field: environment.value(rows.next())?, )*)* })
+            }
+
+            /// The effective values as shown, in the table's order.
+            pub(crate) fn shown(&self) -> Vec<String> {
+                vec![ $($( self.$field.to_string(), )*)* ]
+            }
+        }
+    };
+}
+
+settings! {
+    "server" {
+        port: u64 = ["PORT"], "6632", (0, 65_535), "", "HTTP port; 0 takes a free one";
+        bind_addr: Host = ["QUEEN_BIND_ADDR"], "0.0.0.0", ANY, "",
+            "Host or address to listen on, without a port; an IPv6 address in brackets";
+        max_body_bytes: u64 = ["QUEEN_MAX_BODY_BYTES"], "67108864", (1024, 1 << 40), "bytes",
+            "Largest request body; a larger one is answered 413";
+        server_id: ServerId = ["QUEEN_SERVER_ID", "HOSTNAME"], "random", ANY, "",
+            "The node's name in logs and in the dashboard";
+        statement_timeout_ms: u64 = ["QUEEN_STMT_TIMEOUT_MS"], "30000", (1, 60_000), "ms",
+            "Deadline of acks, lease extensions, configuration and deletes";
+        default_timeout_ms: u64 = ["DEFAULT_TIMEOUT", "POP_DEFAULT_TIMEOUT_MS"], "30000",
+            (1, 60_000), "ms", "Wait of a pop that names none, and deadline of a push";
+        subscription_mode: String = ["DEFAULT_SUBSCRIPTION_MODE"], "new", ANY, "",
+            "Where a new consumer group starts when its pop does not say: `new`, `new-only`, `new_only` and `newonly` mean from now, anything else from the oldest message";
+        http_threads: Threads = ["QUEEN_HTTP_THREADS"], "auto", (1, 1024), "threads",
+            "Threads that serve HTTP; auto is half of the cores, and 1 on one or two";
+    }
+    "logging" {
+        log_filter: Filter = ["RUST_LOG", "LOG_LEVEL"], "info", ANY, "",
+            "What is logged, as level or target=level list";
+        log_json: bool = ["QUEEN_LOG_JSON"], "false", ANY, "", "One JSON object per line";
+    }
+    "auth" {
+        jwt_enabled: bool = ["JWT_ENABLED"], "false", ANY, "",
+            "Authentication, which this build does not have: true refuses to start";
+        tenancy_header: bool = ["QUEEN_TENANCY_HEADER"], "false", ANY, "",
+            "Tenants, which this build does not have: true refuses to start";
+    }
+    "security" {
+        encryption_key: Secret = ["QUEEN_ENCRYPTION_KEY"], "", ANY, "",
+            "Encryption at rest, which this build does not have: a key refuses to start";
+    }
+    "storage" {
+        dir: String = ["QUEEN_RAFT_DIR"], "/var/lib/queen/raft", ANY, "", "Data directory; made if absent";
+        segment_bytes: u64 = ["QUEEN_RAFT_SEGMENT_BYTES"], "67108864", (65_536, 1 << 40), "bytes",
+            "Size at which a queue-log file rolls";
+        zstd_level: u64 = ["QUEEN_RAFT_QLOG_ZSTD_LEVEL"], "1", (0, 22), "",
+            "Compression of stored payloads; 0 turns it off";
+        shards: Shards = ["QUEEN_QLOG_SHARDS"], "0", (0, 4096), "logs",
+            "Shared logs that all queues use together; 0 is one log per queue, auto is 4; fixed when the directory is made";
+        lanes: u64 = ["QUEEN_QLOG_LANES"], "1", (1, 64), "lanes",
+            "Lanes of one queue's log; fixed when the directory is made";
+        durable_every_ms: u64 = ["QUEEN_RAFT_DURABLE_EVERY_MS"], "1000", (1, 3_600_000), "ms",
+            "How often the store is checkpointed";
+        durable_every_bytes: u64 = ["QUEEN_RAFT_DURABLE_EVERY_BYTES"], "268435456",
+            (1 << 20, 1 << 40), "bytes", "Checkpoint earlier after this many bytes of log";
+        prealloc_kb: u64 = ["QUEEN_RAFT_QLOG_PREALLOC_KB"], "1024", (0, 1 << 20), "KiB",
+            "Zeros written ahead of a busy log's end; 0 turns it off";
+        prealloc_min_syncs: u64 = ["QUEEN_RAFT_QLOG_PREALLOC_MIN_SYNCS"], "64", (0, 1 << 30),
+            "syncs", "Syncs a log must have had before zeros are written ahead";
+        precreate: bool = ["QUEEN_QLOG_PRECREATE"], "true", ANY, "",
+            "Make the next log file before the active one is full";
+        fsync_threads: u64 = ["QUEEN_QLOG_FSYNC_THREADS"], "32", (0, 1024), "threads",
+            "Threads that sync logs at the same time; 0 syncs one after the other";
+        fd_cache: u64 = ["QUEEN_RAFT_QLOG_FD_CACHE"], "256", (1, 1 << 20), "files",
+            "Log files kept open for reading";
+        drop_behind_mb: u64 = ["QUEEN_QLOG_DROP_BEHIND_MB"], "256", (0, 1 << 20), "MiB",
+            "Written log kept in the page cache behind a log's end; 0 keeps all";
+        disk_high_pct: u64 = ["QUEEN_RAFT_DISK_HIGH_PCT"], "85", (1, 100), "%",
+            "Fullness of the file system at which writes that grow storage are refused";
+        disk_low_pct: u64 = ["QUEEN_RAFT_DISK_LOW_PCT"], "80", (1, 100), "%",
+            "Fullness below which they are taken again";
+        disk_check_ms: u64 = ["QUEEN_RAFT_DISK_CHECK_MS"], "100", (10, 60_000), "ms",
+            "How often the fullness is sampled";
+        replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
+            "Replication; this build has local only";
+    }
+    "planner" {
+        batch_max_cmds: u64 = ["QUEEN_RAFT_BATCH_MAX_CMDS"], "4096", (1, 1 << 20), "commands",
+            "Commands planned in one cycle";
+        batch_max_bytes: u64 = ["QUEEN_RAFT_BATCH_MAX_BYTES"], "4194304", (4096, 1 << 30), "bytes",
+            "Bytes planned in one cycle";
+        entry_max_bytes: u64 = ["QUEEN_RAFT_ENTRY_MAX_BYTES"], "100663296", (65_536, 1 << 30),
+            "bytes", "Largest planned command; a larger one is refused";
+        command_queue_depth: u64 = ["QUEEN_RAFT_COMMAND_QUEUE_DEPTH"], "16384", (1, 1 << 24),
+            "commands", "Commands that may wait to be planned";
+        admit_max_mb: u64 = ["QUEEN_RAFT_ADMIT_MAX_MB"], "128", (0, 1 << 20), "MiB",
+            "Bytes of writes that may wait; 0 turns the limit off";
+        admit_hold_ms: u64 = ["QUEEN_RAFT_ADMIT_HOLD_MS"], "15000", (0, 60_000), "ms",
+            "How long a write waits for room before it is answered 429";
+        txn_window_min_s: u64 = ["QUEEN_RAFT_TXN_WINDOW_MIN_S"], "900", (0, 31_536_000), "s",
+            "Shortest time for which a transactionId is known, whatever the queue's window";
+        answer_at_commit: bool = ["QUEEN_RAFT_ANSWER_AT_COMMIT"], "true", ANY, "",
+            "Accepted and ignored: an answer always waits for its entry to be applied here";
+    }
+    "consumption" {
+        idle_unload_s: u64 = ["QUEEN_CONSUME_IDLE_UNLOAD_S"], "600", (0, 31_536_000), "s",
+            "Idle consumer state leaves memory after this; 0 never";
+        pop_reply_margin_ms: u64 = ["QUEEN_RAFT_POP_REPLY_MARGIN_MS"], "50", (0, 60_000), "ms",
+            "A pop this close to its deadline is answered empty and claims nothing";
+        checkpoint_ms: u64 = ["QUEEN_CONSUME_CHECKPOINT_MS"], "5", (0, 60_000), "ms",
+            "Accepted and ignored: cursors are durable with each answer";
+    }
+    "metrics" {
+        metrics: bool = ["QUEEN_RAFT_METRICS"], "true", ANY, "",
+            "Timing series of the write path in /metrics/prometheus";
+    }
+}
+
+impl Settings {
+    /// Reads and checks all settings.
+    ///
+    /// # Errors
+    /// The first value that does not parse, by name; or a combination that must not run.
+    pub(crate) fn read(environment: &Environment) -> anyhow::Result<Self> {
+        let settings = Self::parse(environment)?;
+        settings.check(environment)?;
+        Ok(settings)
+    }
+
+    /// Refuses to run without a protection or a cluster that was asked for.
+    fn check(&self, environment: &Environment) -> anyhow::Result<()> {
+        if self.jwt_enabled {
+            bail!("JWT_ENABLED is true, but this build has no authentication");
+        }
+        if self.tenancy_header {
+            bail!("QUEEN_TENANCY_HEADER is true, but this build has no tenants");
+        }
+        if self.encryption_key.is_set() {
+            bail!("QUEEN_ENCRYPTION_KEY is set, but this build does not encrypt");
+        }
+        if environment.is_filled("QUEEN_RAFT_PEERS") {
+            bail!("QUEEN_RAFT_PEERS is set without QUEEN_RAFT_REPLICATOR=openraft");
+        }
+        if self.dir.is_empty() {
+            bail!("QUEEN_RAFT_DIR is empty: name the data directory");
+        }
+        if self.disk_low_pct > self.disk_high_pct {
+            bail!(
+                "QUEEN_RAFT_DISK_LOW_PCT={} is above QUEEN_RAFT_DISK_HIGH_PCT={}",
+                self.disk_low_pct,
+                self.disk_high_pct
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Settings, String> {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment = Environment::new(pairs);
+        Settings::read(&environment).map_err(|error| format!("{error:#}"))
+    }
+
+    fn refused(name: &str, value: &str) {
+        let error = read(&[(name, value)]).unwrap_err();
+        assert!(error.contains(name), "{name}={value}: {error}");
+    }
+
+    #[test]
+    fn nothing_set_is_a_valid_start() {
+        let settings = read(&[]).unwrap();
+        assert_eq!((settings.port, settings.max_body_bytes), (6632, 64 << 20));
+        assert_eq!(settings.dir, "/var/lib/queen/raft");
+        assert_eq!(settings.shards.0, 0);
+        assert_eq!(settings.shown().len(), TABLE.len());
+    }
+
+    #[test]
+    fn every_spelling_of_a_boolean() {
+        for text in ["true", "TRUE", "1", "yes", "Yes", "on", " on "] {
+            assert!(read(&[("QUEEN_LOG_JSON", text)]).unwrap().log_json, "{text}");
+        }
+        for text in ["false", "False", "0", "no", "OFF", " off\t"] {
+            assert!(!read(&[("QUEEN_QLOG_PRECREATE", text)]).unwrap().precreate, "{text}");
+        }
+        assert!(read(&[("QUEEN_QLOG_PRECREATE", "")]).unwrap().precreate);
+        let error = read(&[("QUEEN_LOG_JSON", "maybe")]).unwrap_err();
+        assert!(error.contains("QUEEN_LOG_JSON") && error.contains("\"maybe\""), "{error}");
+    }
+
+    #[test]
+    fn raw_texts_are_not_typed_before_they_are_parsed() {
+        let settings = read(&[("QUEEN_SERVER_ID", "0123"), ("QUEEN_RAFT_DIR", "[1]")]).unwrap();
+        assert_eq!((&*settings.server_id.0, &*settings.dir), ("0123", "[1]"));
+        let settings = read(&[("QUEEN_SERVER_ID", "true"), ("QUEEN_RAFT_DIR", "\"a\"")]).unwrap();
+        assert_eq!((&*settings.server_id.0, &*settings.dir), ("true", "\"a\""));
+    }
+
+    #[test]
+    fn bad_values_name_their_variable() {
+        for (name, value) in [
+            ("PORT", "http"),
+            ("PORT", "-1"),
+            ("QUEEN_MAX_BODY_BYTES", "64M"),
+            ("QUEEN_RAFT_DISK_HIGH_PCT", "101"),
+            ("QUEEN_RAFT_DISK_LOW_PCT", "0"),
+            ("QUEEN_RAFT_DISK_LOW_PCT", "90"),
+            ("QUEEN_BIND_ADDR", ""),
+            ("QUEEN_BIND_ADDR", "0.0.0.0:6632"),
+            ("QUEEN_BIND_ADDR", "[::1]:6632"),
+            ("QUEEN_BIND_ADDR", "::1"),
+            ("QUEEN_RAFT_DIR", ""),
+            ("QUEEN_QLOG_SHARDS", "many"),
+            ("QUEEN_HTTP_THREADS", "few"),
+            ("QUEEN_RAFT_REPLICATOR", "openraft"),
+            ("QUEEN_RAFT_REPLICATOR", "raft"),
+            ("QUEEN_RAFT_REPLICATOR", "paxos"),
+            ("LOG_LEVEL", "queen=loud"),
+            ("RUST_LOG", "queen=loud"),
+            ("JWT_ENABLED", "yes"),
+            ("JWT_ENABLED", "perhaps"),
+            ("QUEEN_TENANCY_HEADER", "true"),
+            ("QUEEN_ENCRYPTION_KEY", "00"),
+            ("QUEEN_RAFT_PEERS", "1=a:1"),
+        ] {
+            refused(name, value);
+        }
+        let error = read(&[("QUEEN_RAFT_REPLICATOR", "openraft")]).unwrap_err();
+        assert!(error.contains("no cluster replicator"), "{error}");
+    }
+
+    #[test]
+    fn numbers_are_moved_into_their_range() {
+        let settings = read(&[("QUEEN_STMT_TIMEOUT_MS", "999999"), ("QUEEN_QLOG_LANES", "0")]);
+        let settings = settings.unwrap();
+        assert_eq!((settings.statement_timeout_ms, settings.lanes), (60_000, 1));
+        assert_eq!(read(&[("PORT", " 80 ")]).unwrap().port, 80);
+    }
+
+    #[test]
+    fn the_first_of_several_names_counts() {
+        let both = [("POP_DEFAULT_TIMEOUT_MS", "2000"), ("DEFAULT_TIMEOUT", "1000")];
+        assert_eq!(read(&both).unwrap().default_timeout_ms, 1000);
+        assert_eq!(read(&both[..1]).unwrap().default_timeout_ms, 2000);
+        let levels = [("LOG_LEVEL", "warn"), ("RUST_LOG", "debug")];
+        assert_eq!(read(&levels).unwrap().log_filter.0, "debug");
+        let levels = [("LOG_LEVEL", "warn"), ("RUST_LOG", "")];
+        assert_eq!(read(&levels).unwrap().log_filter.0, "warn");
+    }
+
+    #[test]
+    fn special_values() {
+        assert_eq!(read(&[("QUEEN_QLOG_SHARDS", "auto")]).unwrap().shards.0, 4);
+        assert_eq!(read(&[("QUEEN_QLOG_SHARDS", "9")]).unwrap().shards.0, 9);
+        assert_eq!(read(&[("QUEEN_HTTP_THREADS", "3")]).unwrap().http_threads.0, 3);
+        assert!(read(&[]).unwrap().http_threads.0 >= 1);
+        assert_eq!(read(&[("QUEEN_BIND_ADDR", "[::1]")]).unwrap().bind_addr.0, "::1");
+        assert_eq!(read(&[("HOSTNAME", "node-3")]).unwrap().server_id.0, "node-3");
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let error = read(&[("QUEEN_ENCRYPTION_KEY", "s3cr3t-key")]).unwrap_err();
+        assert!(!error.contains("s3cr3t"), "{error}");
+        let pairs = [("QUEEN_ENCRYPTION_KEY".to_owned(), "s3cr3t-key".to_owned())];
+        let settings = Settings::parse(&Environment::new(pairs)).unwrap();
+        let shown = show::table(&settings);
+        assert!(!shown.contains("s3cr3t") && shown.contains("<set:10 chars>"), "{shown}");
+        assert!(!format!("{settings:?}").contains("s3cr3t"));
+        assert!(show::table(&read(&[]).unwrap()).contains("<unset>"));
+    }
+}

@@ -1,0 +1,214 @@
+//! How each kind of value is read from an operator's text, and how it is shown.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv6Addr;
+use std::num::IntErrorKind;
+
+use tracing_subscriber::EnvFilter;
+
+/// A value of a setting.
+pub(crate) trait Parse: Sized + fmt::Display {
+    /// What it takes, for the reference page; empty for a number, whose range says it.
+    const ACCEPTS: &'static str;
+    /// Whether an empty text is a value; otherwise it is the default.
+    const TAKES_EMPTY: bool = false;
+
+    /// Reads the text; the error says what is wrong with it, without the variable's name.
+    fn parse(text: &str, range: (u64, u64)) -> Result<Self, String>;
+}
+
+impl Parse for u64 {
+    const ACCEPTS: &'static str = "";
+
+    fn parse(text: &str, (min, max): (u64, u64)) -> Result<Self, String> {
+        let value = match text.trim().parse::<Self>() {
+            Ok(value) => value,
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => Self::MAX,
+            Err(_) => return Err("is not a whole number".to_owned()),
+        };
+        // A percentage beyond its range is a mistake, not a wish for the nearest one.
+        if (min, max) == (1, 100) && !(min..=max).contains(&value) {
+            return Err("is not a percentage from 1 to 100".to_owned());
+        }
+        Ok(value.clamp(min, max))
+    }
+}
+
+impl Parse for bool {
+    const ACCEPTS: &'static str = "`true` `false`, `1` `0`, `yes` `no`, `on` `off`";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err("is neither true, 1, yes, on nor false, 0, no, off".to_owned()),
+        }
+    }
+}
+
+impl Parse for String {
+    const ACCEPTS: &'static str = "text";
+    const TAKES_EMPTY: bool = true;
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+macro_rules! shown {
+    ($($name:ident),*) => { $(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    )* };
+}
+
+shown!(Host, ServerId, Threads, Shards, Filter);
+
+/// A host name or address without a port; an IPv6 address without its brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host(pub(crate) String);
+
+impl Parse for Host {
+    const ACCEPTS: &'static str = "host";
+    const TAKES_EMPTY: bool = true;
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        let text = text.trim();
+        let bracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        match bracketed {
+            Some(address) if address.parse::<Ipv6Addr>().is_ok() => Ok(Self(address.to_owned())),
+            Some(_) => Err("is not an IPv6 address".to_owned()),
+            None if text.is_empty() => Err("is empty: name a host".to_owned()),
+            None if text.contains(':') => {
+                Err("must be a host without a port; an IPv6 address needs brackets".to_owned())
+            }
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+/// A name for this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerId(pub(crate) String);
+
+impl Parse for ServerId {
+    const ACCEPTS: &'static str = "text";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        if text == "random" {
+            // The standard library seeds each process's hash maps at random.
+            return Ok(Self(format!("queen-{:016x}", RandomState::new().hash_one(0))));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Threads(pub(crate) u64);
+
+impl Parse for Threads {
+    const ACCEPTS: &'static str = "`auto` or a number";
+
+    fn parse(text: &str, range: (u64, u64)) -> Result<Self, String> {
+        if text.trim().eq_ignore_ascii_case("auto") {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            return Ok(Self(u64::try_from(cores / 2).unwrap_or(1).max(1)));
+        }
+        u64::parse(text, range).map(Self)
+    }
+}
+
+/// A number of shared logs; 0 is one log per queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shards(pub(crate) u64);
+
+/// Few enough that a group of entries syncs few files, enough that they sync at the same time.
+const SHARDS_AUTO: u64 = 4;
+
+impl Parse for Shards {
+    const ACCEPTS: &'static str = "`auto` or a number up to 4096";
+
+    fn parse(text: &str, range: (u64, u64)) -> Result<Self, String> {
+        if text.trim().eq_ignore_ascii_case("auto") {
+            return Ok(Self(SHARDS_AUTO));
+        }
+        u64::parse(text, range).map(Self)
+    }
+}
+
+/// A filter of log events, known to be valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filter(pub(crate) String);
+
+impl Parse for Filter {
+    const ACCEPTS: &'static str = "`error` `warn` `info` `debug` `trace`, or `target=level,…`";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        match EnvFilter::try_new(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(error) => Err(format!("is not a log filter: {error}")),
+        }
+    }
+}
+
+/// The one replicator of this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicator;
+
+impl Parse for Replicator {
+    const ACCEPTS: &'static str = "`local`";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        match text.trim() {
+            "local" => Ok(Self),
+            "openraft" | "raft" => {
+                Err("this build has no cluster replicator, only local".to_owned())
+            }
+            _ => Err("is no replicator; this build has local".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Replicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("local")
+    }
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl Parse for Secret {
+    const ACCEPTS: &'static str = "text";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.chars().count() {
+            0 => f.write_str("<unset>"),
+            count => write!(f, "<set:{count} chars>"),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,142 @@
+//! Pushes in the cycle: each part is planned as soon as the log has answered what it must know.
+
+use queen_model::Refusal;
+use queen_planner::draft::Draft;
+use queen_planner::push::{PushContext, PushFacts, PushPart, PushPlan, PushVerdict};
+use queen_state::State;
+
+use super::{Cycle, Ready, Reply};
+use crate::api::CallError;
+use crate::lookup::{Lookup, LookupError};
+
+/// The verdicts on one part's items, or why all of it was refused.
+pub type PartAnswer = Result<Vec<PushVerdict>, Refusal>;
+
+/// A push to be planned.
+#[derive(Debug)]
+pub struct PushCommand {
+    /// Its parts.
+    pub parts: Vec<PushPart>,
+    /// Where one answer per part goes.
+    pub reply: Reply<Vec<PartAnswer>>,
+}
+
+/// A push that is not answered yet.
+pub(super) struct PendingPush {
+    parts: Vec<Option<PushPart>>,
+    answers: Vec<Option<PartAnswer>>,
+    open: usize,
+    failed: Option<CallError>,
+    reply: Reply<Vec<PartAnswer>>,
+}
+
+impl PendingPush {
+    pub(super) fn answer(self) {
+        let answer = match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.answers.into_iter().flatten().collect()),
+        };
+        // A caller that is gone does not change that the messages are stored.
+        drop(self.reply.send(answer));
+    }
+}
+
+impl Cycle {
+    pub(super) fn push(&mut self, state: &State, draft: &mut Draft<'_>, command: PushCommand) {
+        let open = command.parts.len();
+        let ticket = self.ticket();
+        let mut push = PendingPush {
+            answers: vec![None; open],
+            parts: command.parts.into_iter().map(Some).collect(),
+            open,
+            failed: None,
+            reply: command.reply,
+        };
+        for at in 0..open {
+            self.plan_part(state, draft, (ticket, at), &mut push, &PushFacts::default());
+        }
+        self.keep_or_answer(draft, ticket, push);
+    }
+
+    fn plan_part(
+        &mut self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        (ticket, at): (u64, usize),
+        push: &mut PendingPush,
+        facts: &PushFacts,
+    ) {
+        let Some(part) = push.parts.get_mut(at).and_then(Option::take) else { return };
+        let mut context = PushContext {
+            state,
+            overlay: &mut self.overlay,
+            filter: &self.filter,
+            order: &mut self.order,
+            limits: &self.limits.planning,
+            plan: self.proposed + 1,
+        };
+        let answer = match context.plan(draft, &part, facts) {
+            PushPlan::Done(verdicts) => Ok(verdicts),
+            PushPlan::Refused(refusal) => Err(refusal),
+            PushPlan::NeedLog(partition, questions) => {
+                let route = queen_record::hash::queue_id(part.tenant, &part.queue);
+                let asked_at = self.applied;
+                *self.asked.entry(asked_at).or_default() += 1;
+                let push_at = (ticket, at);
+                let lookup =
+                    Lookup::Originals { push: push_at, partition, route, questions, asked_at };
+                self.lookups.push(lookup);
+                if let Some(slot) = push.parts.get_mut(at) {
+                    *slot = Some(part);
+                }
+                return;
+            }
+        };
+        if let Some(slot) = push.answers.get_mut(at) {
+            *slot = Some(answer);
+        }
+        push.open -= 1;
+    }
+
+    pub(super) fn originals_found(
+        &mut self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        (ticket, at): (u64, usize),
+        asked_at: u64,
+        facts: Result<PushFacts, LookupError>,
+    ) {
+        if let Some(mut push) = self.pushes.remove(&ticket) {
+            match facts {
+                Ok(facts) => self.plan_part(state, draft, (ticket, at), &mut push, &facts),
+                Err(error) => {
+                    push.failed = Some(self.lookup_failed(&error));
+                    push.open -= 1;
+                }
+            }
+            self.keep_or_answer(draft, ticket, push);
+        }
+        if let Some(count) = self.asked.get_mut(&asked_at) {
+            *count -= 1;
+            if *count == 0 {
+                self.asked.remove(&asked_at);
+            }
+        }
+        self.retire_hashes();
+    }
+
+    fn keep_or_answer(&mut self, draft: &Draft<'_>, ticket: u64, push: PendingPush) {
+        if push.open == 0 {
+            self.after_plan(draft, Ready::Push(push));
+        } else {
+            self.pushes.insert(ticket, push);
+        }
+    }
+
+    /// Notes damage for the shell and turns it into the caller's error.
+    pub(super) fn lookup_failed(&mut self, error: &LookupError) -> CallError {
+        let text = error.to_string();
+        self.damage = Some(text.clone());
+        CallError::Internal(text)
+    }
+}

@@ -1,0 +1,179 @@
+//! The way into the core thread: many senders, one receiver that sleeps when there is nothing to do.
+//!
+//! Nothing here waits for a timer while the node is idle. A lone request reaches the core as soon as its sender's
+//! thread has nothing else ready; under load requests gather while the disk is busy. After a round of answers the core
+//! gives the threads that were just woken the time to hand in what their clients send next, but no longer than its last
+//! round took: one larger group costs one sync, two smaller ones cost two.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::cycle::Input;
+
+/// Requests that are handed over although the sender's thread is still busy.
+const GATHER_COUNT: usize = 512;
+/// The longest that a request waits for its sender's thread to run out of ready work.
+const GATHER_MAX: Duration = Duration::from_micros(300);
+
+/// The inbox.
+pub(crate) struct Inbox {
+    queue: Mutex<Queue>,
+    len: AtomicUsize,
+    core: OnceLock<Thread>,
+    sleeping: AtomicBool,
+    /// How often a serving thread ran out of ready work; 0 for ever when none reports it.
+    idles: AtomicU64,
+}
+
+struct Queue {
+    inputs: Vec<Input>,
+    oldest: Option<Instant>,
+    /// Requests are refused: why. Answers from the logs still come in.
+    refusing: Option<String>,
+    closed: bool,
+}
+
+/// The node takes nothing more: why.
+#[derive(Debug)]
+pub(crate) struct Closed(pub(crate) String);
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                inputs: Vec::new(),
+                oldest: None,
+                refusing: None,
+                closed: false,
+            }),
+            len: AtomicUsize::new(0),
+            core: OnceLock::new(),
+            sleeping: AtomicBool::new(false),
+            idles: AtomicU64::new(0),
+        }
+    }
+
+    /// Names the receiving thread: the caller's.
+    pub(crate) fn receive_here(&self) {
+        self.core.get_or_init(std::thread::current);
+    }
+
+    /// Hands in a request from a serving thread.
+    pub(crate) fn send(&self, input: Input) -> Result<(), Closed> {
+        let reports_idle = self.idles.load(Ordering::Relaxed) > 0;
+        let (len, waited) = self.put(input, true)?;
+        if !reports_idle || len >= GATHER_COUNT || waited > GATHER_MAX {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    /// Hands in something from a thread that reports nothing.
+    pub(crate) fn send_now(&self, input: Input) -> Result<(), Closed> {
+        self.put(input, false)?;
+        self.wake();
+        Ok(())
+    }
+
+    fn put(&self, input: Input, request: bool) -> Result<(usize, Duration), Closed> {
+        let mut queue = self.queue.lock();
+        if let Some(reason) = &queue.refusing
+            && (request || queue.closed)
+        {
+            return Err(Closed(reason.clone()));
+        }
+        queue.inputs.push(input);
+        let now = Instant::now();
+        let oldest = *queue.oldest.get_or_insert(now);
+        let len = queue.inputs.len();
+        self.len.store(len, Ordering::SeqCst);
+        Ok((len, now.duration_since(oldest)))
+    }
+
+    /// A serving thread has no more ready work.
+    pub(crate) fn idle(&self) {
+        self.idles.fetch_add(1, Ordering::Relaxed);
+        if self.len.load(Ordering::Acquire) > 0 {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.sleeping.swap(false, Ordering::SeqCst)
+            && let Some(core) = self.core.get()
+        {
+            core.unpark();
+        }
+    }
+
+    /// Takes everything that arrived.
+    pub(crate) fn take(&self, into: &mut Vec<Input>) {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        into.append(&mut queue.inputs);
+        queue.oldest = None;
+        self.len.store(0, Ordering::Release);
+    }
+
+    /// Sleeps until something arrives or `limit` is over.
+    pub(crate) fn sleep(&self, limit: Option<Duration>) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        // What arrived before the flag was up may have woken nobody.
+        if self.len.load(Ordering::SeqCst) == 0 {
+            match limit {
+                Some(limit) => std::thread::park_timeout(limit),
+                None => std::thread::park(),
+            }
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Lets the threads that were just answered hand in what comes next.
+    pub(crate) fn gather(&self, limit: Duration) {
+        let before = self.idles.load(Ordering::SeqCst);
+        if before == 0 || self.len.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let until = Instant::now() + limit.min(GATHER_MAX);
+        self.sleeping.store(true, Ordering::SeqCst);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let idled = self.idles.load(Ordering::SeqCst) != before;
+            if left.is_zero() || idled || self.len.load(Ordering::Acquire) >= GATHER_COUNT {
+                break;
+            }
+            std::thread::park_timeout(left);
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Refuses requests from now on; what is under way can still be finished.
+    pub(crate) fn refuse(&self, reason: &str) {
+        self.queue.lock().refusing.get_or_insert_with(|| reason.to_owned());
+        self.wake();
+    }
+
+    /// Whether requests are refused.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.queue.lock().refusing.is_some()
+    }
+
+    /// Takes nothing more; what is waiting is dropped with its callers' answers.
+    pub(crate) fn close(&self, reason: &str) {
+        let mut queue = self.queue.lock();
+        queue.refusing.get_or_insert_with(|| reason.to_owned());
+        queue.closed = true;
+        queue.inputs.clear();
+        self.len.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,335 @@
+//! Questions to the logs: asked by the cycle, answered from disk on another thread, never while planning.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use queen_planner::consume::{AckQuestion, Claim, ClaimFrom, DeadMessage, Delivered};
+use queen_planner::overlay::Original;
+use queen_planner::push::{HashQuestion, PushFacts};
+use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
+use queen_record::compress::PayloadDecompressor;
+use queen_record::frame::{FrameRef, Frames};
+use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
+
+/// Bytes that one claim reads at most; a single larger message is still read.
+const CLAIM_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Why the logs cannot answer. Never served as an empty answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The logs refuse.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The state knows of a message that the log does not have, or whose frame does not decode.
+    #[error("partition {partition} has no readable message at offset {offset} in its log")]
+    Missing {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset.
+        offset: Offset,
+    },
+}
+
+/// A question.
+#[derive(Debug)]
+pub enum Lookup {
+    /// Which stored messages a push may repeat.
+    Originals {
+        /// The push, and which of its parts.
+        push: (u64, usize),
+        /// The partition.
+        partition: PartitionId,
+        /// Routes to its log.
+        route: QueueId,
+        /// The hashes.
+        questions: Vec<HashQuestion>,
+        /// The plan up to which entries were applied when this was asked.
+        asked_at: u64,
+    },
+    /// The messages of a claim.
+    Claim {
+        /// The pop, and which of its claims.
+        pop: (u64, usize),
+        /// What to read.
+        claim: Claim,
+    },
+    /// What an ack names.
+    Ack {
+        /// The ack, and which of its calls.
+        ack: (u64, usize),
+        /// The partition.
+        partition: PartitionId,
+        /// What to find.
+        question: AckQuestion,
+    },
+}
+
+/// An answer.
+#[derive(Debug)]
+pub enum Found {
+    /// To `Lookup::Originals`.
+    Originals {
+        /// As asked.
+        push: (u64, usize),
+        /// As asked.
+        asked_at: u64,
+        /// What was found under each hash.
+        facts: Result<PushFacts, LookupError>,
+    },
+    /// To `Lookup::Claim`.
+    Claim {
+        /// As asked.
+        pop: (u64, usize),
+        /// What was read.
+        read: Result<ClaimRead, LookupError>,
+    },
+    /// To `Lookup::Ack`, offsets.
+    Offsets {
+        /// As asked.
+        ack: (u64, usize),
+        /// Offsets of each hash, ascending.
+        offsets: Result<Vec<(TxHash, Vec<Offset>)>, LookupError>,
+    },
+    /// To `Lookup::Ack`, messages.
+    Messages {
+        /// As asked.
+        ack: (u64, usize),
+        /// The messages.
+        messages: Result<Vec<(Offset, DeadMessage)>, LookupError>,
+    },
+}
+
+/// The messages of a claim, read and verified.
+#[derive(Debug)]
+pub struct ClaimRead {
+    /// What may be delivered.
+    pub delivered: Delivered,
+    /// The records that hold it.
+    pub records: Vec<StoredRecord>,
+}
+
+/// Where the cycle's messages are.
+#[derive(Clone)]
+pub struct Reader {
+    qlog: Qlog,
+}
+
+impl Reader {
+    /// A reader of these logs.
+    pub fn new(qlog: Qlog) -> Self {
+        Self { qlog }
+    }
+
+    /// The logs.
+    pub fn qlog(&self) -> &Qlog {
+        &self.qlog
+    }
+
+    fn log(&self, route: QueueId, partition: PartitionId) -> LogId {
+        self.qlog.log_of(route, Some(partition))
+    }
+
+    /// Answers a question; may wait for the disk.
+    pub fn answer(&self, lookup: Lookup) -> Found {
+        match lookup {
+            Lookup::Originals { push, partition, route, questions, asked_at } => {
+                let facts = self.originals(self.log(route, partition), partition, &questions);
+                Found::Originals { push, asked_at, facts }
+            }
+            Lookup::Claim { pop, claim } => Found::Claim { pop, read: self.read_claim(&claim) },
+            Lookup::Ack { ack, partition, question } => match question {
+                AckQuestion::Offsets { route, hashes, from, to } => {
+                    let log = self.log(route, partition);
+                    let range = from..Offset(to.0.saturating_add(1));
+                    let offsets = self.offsets(log, partition, hashes, range);
+                    Found::Offsets { ack, offsets }
+                }
+                AckQuestion::Messages { route, offsets } => {
+                    let log = self.log(route, partition);
+                    let messages = offsets
+                        .into_iter()
+                        .map(|offset| Ok((offset, self.dead_message(log, partition, offset)?)))
+                        .collect();
+                    Found::Messages { ack, messages }
+                }
+            },
+        }
+    }
+
+    fn originals(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        questions: &[HashQuestion],
+    ) -> Result<PushFacts, LookupError> {
+        let mut facts = PushFacts::default();
+        for question in questions {
+            let mut found: Vec<Original> = Vec::new();
+            for band in &question.bands {
+                let within = SeqRange { from: band.from, to: band.to };
+                let everywhere = Offset(0)..Offset(u64::MAX);
+                let hits =
+                    self.qlog.find_hash(log, partition, question.hash, within, everywhere)?;
+                for hit in hits {
+                    if found.iter().all(|known| known.offset != hit.offset) {
+                        let id = self.message(log, partition, hit.offset, |frame| frame.id)?;
+                        found.push(Original { offset: hit.offset, created: hit.created, id });
+                    }
+                }
+            }
+            found.sort_unstable_by_key(|original| original.offset);
+            facts.put(question.hash, found);
+        }
+        Ok(facts)
+    }
+
+    fn offsets(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        hashes: Vec<TxHash>,
+        range: Range<Offset>,
+    ) -> Result<Vec<(TxHash, Vec<Offset>)>, LookupError> {
+        let find = |hash: TxHash| {
+            let found = self.find(log, partition, hash, range.clone())?;
+            Ok((hash, found))
+        };
+        hashes.into_iter().map(find).collect()
+    }
+
+    /// Offsets of the messages with this hash in a range, ascending.
+    ///
+    /// # Errors
+    /// Damage or I/O.
+    pub fn find(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        hash: TxHash,
+        range: Range<Offset>,
+    ) -> Result<Vec<Offset>, LookupError> {
+        use queen_record::ids::EntryIndex;
+        let within = SeqRange { from: EntryIndex(0), to: EntryIndex(u64::MAX) };
+        let found = self.qlog.find_hash(log, partition, hash, within, range)?;
+        Ok(found.into_iter().map(|found| found.offset).collect())
+    }
+
+    fn dead_message(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        offset: Offset,
+    ) -> Result<DeadMessage, LookupError> {
+        self.message(log, partition, offset, |frame| DeadMessage {
+            id: frame.id,
+            transaction_id: frame.transaction_id.to_owned(),
+            payload: Bytes::copy_from_slice(frame.data),
+        })
+    }
+
+    /// One message, handed to `take`.
+    ///
+    /// # Errors
+    /// Damage, also when the message is not where the log says it is.
+    pub fn message<T>(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        offset: Offset,
+        take: impl FnOnce(&FrameRef<'_>) -> T,
+    ) -> Result<T, LookupError> {
+        let limit = ReadLimit { messages: 1, bytes: 1 };
+        let records = self.qlog.read(log, partition, offset, limit)?;
+        let found = records.first().and_then(|record| {
+            let at = usize::try_from(offset.0.checked_sub(record.base.0)?).ok()?;
+            let frames = frames_of(record)?;
+            let frame = Frames::new(&frames).nth(at)?.ok()?;
+            Some(take(&frame))
+        });
+        found.ok_or_else(|| missing(partition, offset))
+    }
+
+    /// Reads a claim, waiting for the disk if need be.
+    ///
+    /// # Errors
+    /// Damage or I/O: nothing may be delivered.
+    pub fn read_claim(&self, claim: &Claim) -> Result<ClaimRead, LookupError> {
+        let log = self.log(claim.route, claim.partition);
+        let from = match claim.from {
+            ClaimFrom::Offset(offset) => Some(offset),
+            ClaimFrom::Time(time) => {
+                let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
+                found.map(|(offset, _)| offset)
+            }
+        };
+        let Some(from) = from else {
+            // The state knows of a message at or after the time, and the log does not.
+            return Err(missing(claim.partition, Offset(0)));
+        };
+        let limit = ReadLimit { messages: claim.messages_max, bytes: CLAIM_BYTES_MAX };
+        let records = self.qlog.read(log, claim.partition, from, limit)?;
+        select(claim, from, records)
+    }
+
+    /// Reads a claim if it is in memory.
+    ///
+    /// # Errors
+    /// As [`Reader::read_claim`].
+    pub fn try_read_claim(&self, claim: &Claim) -> Result<Option<ClaimRead>, LookupError> {
+        let ClaimFrom::Offset(from) = claim.from else { return Ok(None) };
+        let log = self.log(claim.route, claim.partition);
+        let limit = ReadLimit { messages: claim.messages_max, bytes: CLAIM_BYTES_MAX };
+        match self.qlog.try_read(log, claim.partition, from, limit)? {
+            Some(records) => select(claim, from, records).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The deliverable messages among what was read.
+fn select(
+    claim: &Claim,
+    from: Offset,
+    records: Vec<StoredRecord>,
+) -> Result<ClaimRead, LookupError> {
+    let mut delivered = Delivered { first: from, hashes: Vec::new(), too_young: None };
+    let mut kept = Vec::with_capacity(records.len());
+    let mut next = from;
+    for record in records {
+        if claim.deliver_until.is_some_and(|until| record.created > until) {
+            delivered.too_young = Some(record.created);
+            break;
+        }
+        let left = (claim.messages_max as usize).saturating_sub(delivered.hashes.len());
+        if record.base > next || left == 0 {
+            break;
+        }
+        let skip = usize::try_from(next.0 - record.base.0).unwrap_or(usize::MAX);
+        let hashes = record.hashes.chunks_exact(16).skip(skip).take(left).map(|chunk| {
+            let mut hash = [0; 16];
+            hash.copy_from_slice(chunk);
+            TxHash(hash)
+        });
+        let before = delivered.hashes.len();
+        delivered.hashes.extend(hashes);
+        next = Offset(next.0 + (delivered.hashes.len() - before) as u64);
+        kept.push(record);
+    }
+    if delivered.hashes.is_empty() && delivered.too_young.is_none() {
+        return Err(missing(claim.partition, from));
+    }
+    Ok(ClaimRead { delivered, records: kept })
+}
+
+fn missing(partition: PartitionId, offset: Offset) -> LookupError {
+    LookupError::Missing { partition, offset }
+}
+
+/// A record's frames, decompressed; `None` when they do not decompress although the checksum held.
+pub fn frames_of(record: &StoredRecord) -> Option<Bytes> {
+    if !record.compressed {
+        return Some(record.payload.clone());
+    }
+    let mut decompressor = PayloadDecompressor::new().ok()?;
+    decompressor.decompress(&record.payload).ok().map(Bytes::from)
+}

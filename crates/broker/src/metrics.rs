@@ -1,0 +1,128 @@
+//! The series this crate feeds, as handles: no recorder is global, so a process can hold several nodes.
+
+use metrics::{
+    Counter, Gauge, Histogram, Key, KeyName, Level, Metadata, Recorder, SharedString, Unit,
+};
+
+/// Handles of the broker's series; described in `docs/metrics.md`.
+pub struct BrokerMetrics {
+    /// `queen_raft_plan_seconds`.
+    pub plan_seconds: Histogram,
+    /// `queen_raft_log_write_seconds`.
+    pub write_seconds: Histogram,
+    /// `queen_raft_log_fsync_seconds`.
+    pub fsync_seconds: Histogram,
+    /// `queen_raft_apply_entry_seconds`.
+    pub apply_seconds: Histogram,
+    /// `queen_raft_drain_commands`.
+    pub drain_commands: Histogram,
+    /// `queen_raft_proposals_total`.
+    pub proposals: Counter,
+    /// `queen_raft_index`, by kind.
+    pub index: [Gauge; 4],
+    /// `queen_raft_inflight`.
+    pub in_flight: Gauge,
+    /// `queen_raft_command_queue_depth`.
+    pub queue_depth: Gauge,
+    /// `queen_parked_long_polls`.
+    pub parked: Gauge,
+    /// `queen_consume_engine`, by kind.
+    pub engine: [Gauge; 2],
+    /// `queen_raft_dedup_filter_bytes`.
+    pub filter_bytes: Gauge,
+    /// `queen_raft_log_storage`, by kind.
+    pub log_storage: [Gauge; 2],
+    /// `queen_raft_log_syncs_total`.
+    pub syncs: Counter,
+    /// `queen_raft_log_appended_bytes_total`.
+    pub appended_bytes: Counter,
+    /// `queen_raft_group_logs`: logs touched per group.
+    pub group_logs: Gauge,
+    /// `queen_raft_checkpoint_rows`.
+    pub checkpoint_rows: Histogram,
+    /// `queen_raft_store_commit_seconds`.
+    pub store_commit_seconds: Histogram,
+    /// `queen_raft_durable_point_seconds`.
+    pub durable_point_seconds: Histogram,
+    /// `queen_raft_store_ram_rows`, by kind.
+    pub ram_rows: [Gauge; 2],
+    /// `queen_raft_checksum_failures_total`.
+    pub checksum_failures: Counter,
+    /// `queen_raft_admit_bytes`.
+    pub admit_bytes: Gauge,
+    /// `queen_raft_admit_total`, `outcome="refused"`.
+    pub admit_refused: Counter,
+}
+
+/// Name, unit and meaning of every series above, for `# HELP` and the document.
+pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
+    ("queen_raft_plan_seconds", "summary", "time to plan one cycle"),
+    ("queen_raft_log_write_seconds", "summary", "time to write one group into the queue logs"),
+    ("queen_raft_log_fsync_seconds", "summary", "time to sync the logs of one group"),
+    ("queen_raft_apply_entry_seconds", "summary", "time to apply one entry"),
+    ("queen_raft_drain_commands", "summary", "commands taken by one cycle"),
+    ("queen_raft_proposals_total", "counter", "entries proposed since open"),
+    ("queen_raft_index", "gauge", "last entry by kind: log, committed, applied, durable"),
+    ("queen_raft_inflight", "gauge", "entries proposed and not applied"),
+    ("queen_raft_command_queue_depth", "gauge", "commands waiting for the next cycle"),
+    ("queen_parked_long_polls", "gauge", "long polls parked now"),
+    ("queen_consume_engine", "gauge", "what the consumption engine holds, by kind: groups, parts"),
+    ("queen_raft_dedup_filter_bytes", "gauge", "bytes of the duplicate filter"),
+    ("queen_raft_log_storage", "gauge", "queue-log storage by kind: files, bytes"),
+    ("queen_raft_log_syncs_total", "counter", "fdatasync calls on queue-log files"),
+    ("queen_raft_log_appended_bytes_total", "counter", "record bytes written to queue logs"),
+    ("queen_raft_group_logs", "gauge", "queue logs touched per group, mean since open"),
+    ("queen_raft_checkpoint_rows", "summary", "rows written by one checkpoint"),
+    ("queen_raft_store_commit_seconds", "summary", "time to commit and sync one checkpoint"),
+    ("queen_raft_durable_point_seconds", "summary", "time of one durable point, cut to commit"),
+    ("queen_raft_store_ram_rows", "gauge", "rows by kind: partitions, dirty"),
+    ("queen_raft_checksum_failures_total", "counter", "reads that met damaged bytes"),
+    ("queen_raft_admit_bytes", "gauge", "bytes of writes admitted and not answered"),
+    ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
+];
+
+impl BrokerMetrics {
+    /// Registers every series with a recorder.
+    pub fn new(recorder: &dyn Recorder) -> Self {
+        for (name, _, help) in DESCRIPTIONS {
+            let name = KeyName::from_const_str(name);
+            recorder.describe_gauge(name, None::<Unit>, SharedString::const_str(help));
+        }
+        const HERE: Metadata<'static> = Metadata::new("queen", Level::INFO, None);
+        let key = |name: &'static str| Key::from_static_name(name);
+        let kind = |name: &'static str, kind: &'static str| {
+            Key::from_parts(name, vec![metrics::Label::new("kind", kind)])
+        };
+        let gauge = |key: Key| recorder.register_gauge(&key, &HERE);
+        let counter = |key: Key| recorder.register_counter(&key, &HERE);
+        let summary = |name| recorder.register_histogram(&key(name), &HERE);
+        let index = |of| gauge(kind("queen_raft_index", of));
+        let refused = vec![metrics::Label::new("outcome", "refused")];
+        Self {
+            plan_seconds: summary("queen_raft_plan_seconds"),
+            write_seconds: summary("queen_raft_log_write_seconds"),
+            fsync_seconds: summary("queen_raft_log_fsync_seconds"),
+            apply_seconds: summary("queen_raft_apply_entry_seconds"),
+            drain_commands: summary("queen_raft_drain_commands"),
+            proposals: counter(key("queen_raft_proposals_total")),
+            index: [index("log"), index("committed"), index("applied"), index("durable")],
+            in_flight: gauge(key("queen_raft_inflight")),
+            queue_depth: gauge(key("queen_raft_command_queue_depth")),
+            parked: gauge(key("queen_parked_long_polls")),
+            engine: ["groups", "parts"].map(|of| gauge(kind("queen_consume_engine", of))),
+            filter_bytes: gauge(key("queen_raft_dedup_filter_bytes")),
+            log_storage: ["files", "bytes"].map(|of| gauge(kind("queen_raft_log_storage", of))),
+            syncs: counter(key("queen_raft_log_syncs_total")),
+            appended_bytes: counter(key("queen_raft_log_appended_bytes_total")),
+            group_logs: gauge(key("queen_raft_group_logs")),
+            checkpoint_rows: summary("queen_raft_checkpoint_rows"),
+            store_commit_seconds: summary("queen_raft_store_commit_seconds"),
+            durable_point_seconds: summary("queen_raft_durable_point_seconds"),
+            ram_rows: ["partitions", "dirty"]
+                .map(|of| gauge(kind("queen_raft_store_ram_rows", of))),
+            checksum_failures: counter(key("queen_raft_checksum_failures_total")),
+            admit_bytes: gauge(key("queen_raft_admit_bytes")),
+            admit_refused: counter(Key::from_parts("queen_raft_admit_total", refused)),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A node: opened over a data directory, served by its threads, stopped in order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use metrics::Recorder;
+use parking_lot::{Mutex, RwLock};
+use queen_io::{Clock, Disk};
+use queen_planner::filter::{Band, DuplicateFilter};
+use queen_qlog::{DurablePoint, OpenError, Qlog};
+use queen_raft::{LocalReplicator, ReplayError};
+use queen_record::ids::{EntryIndex, Micros};
+use queen_state::State;
+use queen_store::{Checkpoint, StoreError};
+use rand::Rng;
+
+use crate::core::{Core, LeaderClock, Seen, Shared};
+use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
+use crate::inbox::Inbox;
+use crate::lookup::{Lookup, Reader};
+use crate::metrics::BrokerMetrics;
+use crate::prepare::{ClockIds, MintIds};
+use crate::service::{Broker, BrokerOptions};
+use crate::{checkpoint, recover};
+
+/// Where a node's bytes and time come from.
+pub struct NodeParts {
+    /// The disk of the queue logs.
+    pub disk: Arc<dyn Disk>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The opened store.
+    pub store: Box<dyn Checkpoint>,
+    /// Message ids; `None` takes them from the clock.
+    pub ids: Option<Arc<dyn MintIds>>,
+}
+
+/// A node's settings.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// The queue logs.
+    pub qlog: queen_qlog::Options,
+    /// The cycle.
+    pub cycle: CycleLimits,
+    /// The front door.
+    pub broker: BrokerOptions,
+    /// Longest time between two checkpoints while something changes.
+    pub durable_every: Duration,
+    /// Bytes written to the logs after which a checkpoint is due.
+    pub durable_every_bytes: u64,
+    /// Threads that answer questions to the logs.
+    pub lookup_threads: usize,
+}
+
+/// Why a node does not start. The text is the operator's line.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store refuses.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The queue logs refuse.
+    #[error("{0}")]
+    Logs(#[from] OpenError),
+    /// The replay refuses.
+    #[error("{0}")]
+    Replay(#[from] ReplayError),
+    /// The directory belongs to somebody else, or cannot be used.
+    #[error("{0}")]
+    Directory(String),
+    /// A read of the logs failed while the node warmed up.
+    #[error("{0}")]
+    Read(#[from] queen_qlog::ReadError),
+    /// A thread could not be started.
+    #[error("a thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A running node.
+pub struct Node {
+    shared: Arc<Shared>,
+    api: Arc<Broker>,
+    core: Option<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+    stop_background: Sender<()>,
+}
+
+impl Node {
+    /// Opens a node and starts its threads. Blocks until it can serve.
+    ///
+    /// # Errors
+    /// Any refusal: nothing of the directory was changed but what recovery may change.
+    pub fn open(
+        options: NodeOptions,
+        parts: NodeParts,
+        recorder: &dyn Recorder,
+    ) -> Result<Self, StartError> {
+        let NodeParts { disk, clock, mut store, ids } = parts;
+        let opened = recover::open(&disk, &options, &mut *store)?;
+        let metrics = BrokerMetrics::new(recorder);
+        let last = opened.state.applied();
+        let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
+        let shared = Arc::new(Shared {
+            state: RwLock::new(opened.state),
+            inbox: Inbox::new(),
+            reader: Reader::new(opened.qlog.clone()),
+            clock: LeaderClock::new(clock.clone()),
+            metrics,
+            applied: AtomicU64::new(last.0),
+            durable: AtomicU64::new(opened.durable.0),
+            failed: Mutex::new(None),
+            damaged: Mutex::new(None),
+        });
+        let since = shared.clock.now().plus_seconds(-window_s);
+        let filter = warm_filter(&opened.qlog, since)?;
+        let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
+        let (lookups, questions) = unbounded();
+        let (checkpoint_due, due) = bounded(1);
+        let (stop_background, background_stopped) = bounded(1);
+        let core = Core {
+            shared: shared.clone(),
+            cycle,
+            replicator: Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
+            lookups,
+            entropy: Box::new(|| rand::rng().next_u64()),
+            checkpoint_due,
+            checkpoint_bytes: options.durable_every_bytes,
+            seen: Seen::default(),
+        };
+        let mut others = Vec::new();
+        let every = options.durable_every;
+        others.push(spawn("checkpoint", {
+            let shared = shared.clone();
+            move || checkpoint::run(&shared, store, &due, every)
+        })?);
+        others.push(spawn("qlog-background", {
+            let shared = shared.clone();
+            move || background(&shared, &background_stopped)
+        })?);
+        for _ in 0..options.lookup_threads.max(1) {
+            let (shared, questions) = (shared.clone(), questions.clone());
+            others.push(spawn("lookup", move || answer_lookups(&shared, &questions))?);
+        }
+        let core = Some(spawn("core", move || core.run())?);
+        let ids = ids.unwrap_or_else(|| Arc::new(ClockIds::new(clock)));
+        let api = Arc::new(Broker::new(shared.clone(), ids, options.broker));
+        Ok(Self { shared, api, core, others, stop_background })
+    }
+
+    /// What the edges call.
+    pub fn api(&self) -> Arc<Broker> {
+        self.api.clone()
+    }
+
+    /// To be called by every serving thread when it runs out of ready work: hands the core what gathered.
+    pub fn idle_hook(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let shared = self.shared.clone();
+        Arc::new(move || shared.inbox.idle())
+    }
+
+    /// Why the node stopped serving, once it has.
+    pub fn failed(&self) -> Option<String> {
+        self.shared.failed.lock().clone()
+    }
+
+    /// Answers parked pops empty, now and from now on; everything else goes on.
+    pub fn begin_stop(&self) {
+        // A node that failed has nobody parked any more.
+        drop(self.shared.inbox.send_now(Input::Stop));
+    }
+
+    /// Answers what is under way, writes a last checkpoint and ends the threads. Blocks.
+    ///
+    /// # Errors
+    /// Why the node had failed before, or failed doing so.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.shared.inbox.refuse("the node is stopping");
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), String> {
+        let mut panicked = false;
+        if let Some(core) = self.core.take() {
+            // The core drops the senders that the checkpoint and the lookups wait on.
+            panicked |= core.join().is_err();
+        }
+        // It is full when the thread was told before, and closed when it has ended.
+        let _told = self.stop_background.try_send(());
+        for thread in self.others.drain(..) {
+            panicked |= thread.join().is_err();
+        }
+        match self.failed() {
+            Some(reason) => Err(reason),
+            None if panicked => Err("a thread of the node panicked".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.core.is_some() {
+            self.shared.inbox.refuse("the node is stopping");
+            drop(self.join());
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("queen-{name}")).spawn(run)
+}
+
+/// Feeds the duplicate filter with every hash that may still be asked for.
+fn warm_filter(qlog: &Qlog, since: Micros) -> Result<DuplicateFilter, queen_qlog::ReadError> {
+    let mut filter = DuplicateFilter::default();
+    qlog.hashes_since(since, &mut |_, range, partition, hashes, created| {
+        let band = Band { from: range.from, to: range.to };
+        for hash in hashes {
+            filter.insert(partition, *hash, band, created);
+        }
+    })?;
+    Ok(filter)
+}
+
+fn answer_lookups(shared: &Shared, questions: &Receiver<Lookup>) {
+    while let Ok(question) = questions.recv() {
+        let found = shared.reader.answer(question);
+        if shared.inbox.send_now(Input::Found(found)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Makes next files ahead and writes side files; a node that appends nothing makes nothing.
+fn background(shared: &Shared, stopped: &Receiver<()>) {
+    const EVERY: Duration = Duration::from_millis(20);
+    loop {
+        match shared.reader.qlog().background() {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(fault) => {
+                tracing::error!("raft log writer poisoned: {fault}");
+                shared.fail(&fault.to_string());
+                return;
+            }
+        }
+        match stopped.recv_timeout(EVERY) {
+            Err(crossbeam_channel::RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+    }
+}
+
+/// What `recover::open` found.
+pub(crate) struct Opened {
+    pub(crate) state: State,
+    pub(crate) qlog: Qlog,
+    pub(crate) durable: EntryIndex,
+}
+
+/// An empty point: nothing was ever made durable.
+pub(crate) fn no_point() -> DurablePoint {
+    DurablePoint { index: EntryIndex(0), layout: None, logs: Vec::new() }
+}

@@ -1,0 +1,351 @@
+//! The front door: turns calls into commands, waits for their answers, decodes what was granted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queen_model::OptionsPatch;
+use queen_planner::push::PushVerdict;
+use queen_record::frame::Frames;
+use queen_record::ids::{Micros, Offset, Tenant, Uuid};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::api::{
+    AckAnswer, AckItem, Api, CallError, Claim, Configured, DeadLetterPage, DeadLetterQuery,
+    Extended, GroupDeleted, Health, Message, MessageDetail, PartitionRef, PopAnswer, PopRequest,
+    PushAnswer, PushItem, PushStatus, QueueDetail, QueueSummary,
+};
+use crate::core::Shared;
+use crate::cycle::{
+    AckCommand, ClaimData, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand,
+    Input, PopCommand, PopGranted, PushCommand,
+};
+use crate::lookup::frames_of;
+use crate::prepare::{MintIds, prepare};
+use crate::views;
+
+/// Settings of the front door.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerOptions {
+    /// Compression level of payloads; 0 turns it off.
+    pub zstd_level: i32,
+    /// Bytes of pushes admitted and not answered; 0 sets no limit.
+    pub admit_bytes_max: usize,
+    /// How long a push waits for room before it is refused.
+    pub admit_hold: Duration,
+}
+
+/// The broker's [`Api`].
+pub struct Broker {
+    shared: Arc<Shared>,
+    ids: Arc<dyn MintIds>,
+    options: BrokerOptions,
+    admitted: Option<Arc<Semaphore>>,
+    tokens: AtomicU64,
+}
+
+/// Admission counts in units, so that a semaphore's count can hold any setting.
+const ADMIT_UNIT: usize = 64;
+
+impl Broker {
+    pub(crate) fn new(shared: Arc<Shared>, ids: Arc<dyn MintIds>, options: BrokerOptions) -> Self {
+        let units = options.admit_bytes_max / ADMIT_UNIT;
+        let admitted =
+            (units > 0).then(|| Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))));
+        Self { shared, ids, options, admitted, tokens: AtomicU64::new(1) }
+    }
+
+    /// Takes room for a push, waiting for it at most as long as the hold.
+    async fn admit(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, CallError> {
+        let Some(admitted) = &self.admitted else { return Ok(None) };
+        let most = self.options.admit_bytes_max / ADMIT_UNIT;
+        // A push larger than the whole budget takes all of it: it is admitted alone.
+        let units = u32::try_from(bytes.div_ceil(ADMIT_UNIT).clamp(1, most)).unwrap_or(u32::MAX);
+        if let Ok(permit) = admitted.clone().try_acquire_many_owned(units) {
+            return Ok(Some(permit));
+        }
+        let acquired = tokio::time::timeout(
+            self.options.admit_hold,
+            admitted.clone().acquire_many_owned(units),
+        );
+        match acquired.await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            _ => {
+                self.shared.metrics.admit_refused.increment(1);
+                Err(CallError::Overloaded { retry_after_s: 1 })
+            }
+        }
+    }
+
+    /// Sends a command and waits for its answer.
+    async fn call<T>(
+        &self,
+        deadline: Duration,
+        command: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> Input,
+    ) -> Result<T, CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.send(command(reply)).map_err(|closed| CallError::NotServing(closed.0))?;
+        match tokio::time::timeout(deadline, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.gone()),
+            Err(_) => Err(CallError::Timeout(deadline)),
+        }
+    }
+
+    /// Why an answer will never come.
+    fn gone(&self) -> CallError {
+        let reason = self.shared.failed.lock().clone();
+        CallError::NotServing(reason.unwrap_or_else(|| "the node is stopping".to_owned()))
+    }
+
+    /// Runs a read of the state off the serving threads.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let shared = self.shared.clone();
+        let result = tokio::task::spawn_blocking(move || read(&shared)).await;
+        result.unwrap_or_else(|error| Err(CallError::Internal(error.to_string())))
+    }
+}
+
+/// Tells the core that a pop's caller is gone, unless it was answered.
+struct PopGuard<'a> {
+    shared: &'a Shared,
+    token: u64,
+    answered: bool,
+}
+
+impl Drop for PopGuard<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // A closed inbox has no pops any more.
+            drop(self.shared.inbox.send(Input::Abandon(self.token)));
+        }
+    }
+}
+
+impl Api for Broker {
+    async fn push(
+        &self,
+        tenant: Tenant,
+        items: &[PushItem<'_>],
+        deadline: Duration,
+    ) -> Result<Vec<PushAnswer>, CallError> {
+        let bytes = items.iter().map(|item| item.payload.len() + 128).sum();
+        let permit = self.admit(bytes).await?;
+        let prepared = prepare(tenant, items, &*self.ids, self.options.zstd_level)?;
+        let minted: Vec<Vec<Uuid>> = prepared
+            .parts
+            .iter()
+            .map(|part| part.items.iter().map(|item| item.id).collect())
+            .collect();
+        let parts = prepared.parts;
+        let answers =
+            self.call(deadline, |reply| Input::Push(PushCommand { parts, reply })).await?;
+        drop(permit);
+        let answer = |(part, item): &(u32, u32)| {
+            let (part, item) = (*part as usize, *item as usize);
+            let id = minted.get(part).and_then(|ids| ids.get(item)).copied().unwrap_or_default();
+            match answers.get(part) {
+                Some(Ok(verdicts)) => match verdicts.get(item) {
+                    Some(PushVerdict::Queued { offset, id }) => {
+                        PushAnswer { message_id: *id, status: PushStatus::Queued(*offset) }
+                    }
+                    Some(PushVerdict::Duplicate(original)) => PushAnswer {
+                        message_id: original.id,
+                        status: PushStatus::Duplicate(original.offset),
+                    },
+                    None => unreachable!("a part has a verdict for each of its items"),
+                },
+                Some(Err(refusal)) => {
+                    PushAnswer { message_id: id, status: PushStatus::Refused(refusal.clone()) }
+                }
+                None => unreachable!("a push has an answer for each of its parts"),
+            }
+        };
+        Ok(prepared.places.iter().map(answer).collect())
+    }
+
+    async fn pop(&self, request: PopRequest) -> Result<PopAnswer, CallError> {
+        let token = self.tokens.fetch_add(1, Ordering::Relaxed);
+        let deadline = request.timeout + Duration::from_millis(500);
+        let mut guard = PopGuard { shared: &self.shared, token, answered: false };
+        let granted =
+            self.call(deadline, |reply| Input::Pop(PopCommand { token, request, reply })).await;
+        guard.answered = !matches!(granted, Err(CallError::Timeout(_)));
+        drop(guard);
+        match granted {
+            Ok(granted) => answer_of(granted),
+            // A pop changes nothing that its caller knows of: no answer in time means nothing was there.
+            Err(CallError::Timeout(_)) => Ok(PopAnswer::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ack(
+        &self,
+        tenant: Tenant,
+        group: String,
+        items: Vec<AckItem>,
+        deadline: Duration,
+    ) -> Result<Vec<AckAnswer>, CallError> {
+        let results = self
+            .call(deadline, |reply| Input::Ack(AckCommand { tenant, group, items, reply }))
+            .await?;
+        Ok(results.into_iter().map(|result| AckAnswer { result }).collect())
+    }
+
+    async fn extend(
+        &self,
+        tenant: Tenant,
+        lease: String,
+        seconds: i64,
+        deadline: Duration,
+    ) -> Result<Extended, CallError> {
+        let lease = Uuid::parse(&lease);
+        self.call(deadline, |reply| Input::Extend(ExtendCommand { tenant, lease, seconds, reply }))
+            .await
+    }
+
+    async fn configure(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        patch: OptionsPatch,
+        replace: bool,
+        deadline: Duration,
+    ) -> Result<Configured, CallError> {
+        self.call(deadline, |reply| {
+            Input::Configure(ConfigureCommand { tenant, queue, patch, replace, reply })
+        })
+        .await
+    }
+
+    async fn delete_queue(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        deadline: Duration,
+    ) -> Result<bool, CallError> {
+        self.call(deadline, |reply| Input::DeleteQueue(DeleteQueueCommand((tenant, queue), reply)))
+            .await
+    }
+
+    async fn delete_group(
+        &self,
+        tenant: Tenant,
+        group: String,
+        queue: Option<String>,
+        metadata: bool,
+        deadline: Duration,
+    ) -> Result<GroupDeleted, CallError> {
+        self.call(deadline, |reply| {
+            let command = DeleteGroupCommand { tenant, group, queue, metadata, reply };
+            Input::DeleteGroup(command)
+        })
+        .await
+    }
+
+    async fn queues(&self, tenant: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {
+        self.read(move |shared| Ok(views::queues(shared, tenant, counts))).await
+    }
+
+    async fn queue(
+        &self,
+        tenant: Tenant,
+        queue: String,
+        partitions_max: usize,
+    ) -> Result<Option<QueueDetail>, CallError> {
+        self.read(move |shared| Ok(views::queue(shared, tenant, &queue, partitions_max))).await
+    }
+
+    async fn dead_letters(&self, query: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
+        self.read(move |shared| Ok(views::dead_letters(shared, &query))).await
+    }
+
+    async fn message(
+        &self,
+        tenant: Tenant,
+        partition: PartitionRef,
+        transaction_id: String,
+    ) -> Result<Option<MessageDetail>, CallError> {
+        self.read(move |shared| views::message(shared, tenant, partition, &transaction_id)).await
+    }
+
+    fn health(&self) -> Health {
+        let failed = self.shared.failed.lock().clone();
+        let damaged = self.shared.damaged.lock().clone();
+        let applied = self.shared.applied.load(Ordering::Relaxed);
+        Health {
+            role: if failed.is_some() { "stopped" } else { "leader" },
+            serving: failed.is_none() && damaged.is_none(),
+            applied,
+            committed: applied,
+            storage_ready: failed.is_none(),
+            reason: failed.or(damaged),
+        }
+    }
+}
+
+fn answer_of(granted: PopGranted) -> Result<PopAnswer, CallError> {
+    let claims: Result<Vec<Claim>, CallError> = granted.claims.into_iter().map(claim_of).collect();
+    let claims = claims?;
+    let lease = if claims.is_empty() { None } else { granted.lease };
+    Ok(PopAnswer { lease, claims })
+}
+
+/// Decodes the granted messages of a claim from their records.
+fn claim_of(data: ClaimData) -> Result<Claim, CallError> {
+    let mut messages = Vec::with_capacity(data.count);
+    let end = data.first.0 + data.count as u64;
+    for record in &data.records {
+        let undecodable = || {
+            CallError::Internal(format!(
+                "the messages of partition {} at offset {} do not decode",
+                data.partition, record.base
+            ))
+        };
+        let frames = frames_of(record).ok_or_else(undecodable)?;
+        for (offset, frame) in (record.base.0..).zip(Frames::new(&frames)) {
+            let frame = frame.map_err(|_| undecodable())?;
+            if offset < data.first.0 || offset >= end {
+                continue;
+            }
+            messages.push(message_of(Offset(offset), &frames, &frame, record.created));
+        }
+    }
+    if messages.len() != data.count {
+        return Err(CallError::Internal(format!(
+            "partition {} holds {} of {} granted messages",
+            data.partition,
+            messages.len(),
+            data.count
+        )));
+    }
+    Ok(Claim {
+        partition_id: data.partition,
+        partition: data.name,
+        attempt: data.attempt,
+        messages,
+    })
+}
+
+/// A message as slices of its frames.
+pub(crate) fn message_of(
+    offset: Offset,
+    frames: &Bytes,
+    frame: &queen_record::frame::FrameRef<'_>,
+    created: Micros,
+) -> Message {
+    Message {
+        offset,
+        id: frame.id,
+        transaction_id: frames.slice_ref(frame.transaction_id.as_bytes()),
+        trace_id: frame.trace,
+        producer_sub: frame.producer_sub.map(|sub| frames.slice_ref(sub.as_bytes())),
+        data: frames.slice_ref(frame.data),
+        created,
+    }
+}

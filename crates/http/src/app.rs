@@ -1,0 +1,101 @@
+//! From a request to its answer: route, origin, body, handler.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::Body;
+use hyper::http::request::Parts;
+use queen_broker::api::Api;
+use queen_record::ids::Tenant;
+use tracing::debug;
+
+use crate::body::{self, BodyLimit};
+use crate::catch::catch;
+use crate::error::{Answer, ApiError};
+use crate::options::AppOptions;
+use crate::origin;
+use crate::query::Query;
+use crate::routes::{self, Route};
+use crate::stats::{self, HttpStats};
+
+/// The longest deadline of any call.
+const DEADLINE_MAX: Duration = Duration::from_mins(1);
+
+/// The routes over one broker.
+#[derive(Debug)]
+pub struct App<A> {
+    pub(crate) api: Arc<A>,
+    pub(crate) options: AppOptions,
+}
+
+/// What every handler works with.
+pub(crate) struct Call<'a, A> {
+    pub(crate) api: &'a A,
+    pub(crate) options: &'a AppOptions,
+    pub(crate) query: Query<'a>,
+    pub(crate) tenant: Tenant,
+}
+
+impl<A> Call<'_, A> {
+    /// Deadline of writes other than a push.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.options.statement_timeout.min(DEADLINE_MAX)
+    }
+
+    /// Deadline of a push.
+    pub(crate) fn push_deadline(&self) -> Duration {
+        self.options.default_timeout.min(DEADLINE_MAX)
+    }
+
+    pub(crate) fn count(&self, counter: impl FnOnce(&HttpStats) -> &AtomicU64, count: usize) {
+        stats::add(counter(&self.options.stats), count);
+    }
+}
+
+impl<A: Api> App<A> {
+    /// The routes over `api`.
+    #[must_use]
+    pub fn new(api: Arc<A>, options: AppOptions) -> Self {
+        Self { api, options }
+    }
+
+    /// Answers one request; every failure is an answer too.
+    pub(crate) async fn handle<B>(&self, request: Request<B>) -> Answer
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Display,
+    {
+        let (parts, body) = request.into_parts();
+        match catch(self.answer(&parts, body)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                debug!(method = %parts.method, path = parts.uri.path(), ?error, "refused");
+                error.into_answer()
+            }
+            Err(_) => ApiError::panicked().into_answer(),
+        }
+    }
+
+    async fn answer<B>(&self, parts: &Parts, body: B) -> Result<Answer, ApiError>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Display,
+    {
+        let route = Route::find(&parts.method, parts.uri.path())?;
+        if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
+            return Err(ApiError::cross_site());
+        }
+        let limit = BodyLimit {
+            bytes_max: self.options.body_bytes_max,
+            timeout: self.options.body_timeout,
+        };
+        let body = body::read(body, limit).await?;
+        let query = Query::new(parts.uri.query());
+        let call = Call { api: &*self.api, options: &self.options, query, tenant: Tenant::DEFAULT };
+        routes::dispatch(&call, route, body).await
+    }
+}

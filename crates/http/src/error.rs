@@ -1,0 +1,272 @@
+//! The one table of failures: status, code, headers and body shape.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use queen_broker::api::CallError;
+use queen_model::Refusal;
+
+use crate::json::Json;
+use crate::query::BadQuery;
+
+/// Every answer: one buffer.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// How the body of a failure is written.
+#[derive(Debug, PartialEq, Eq)]
+enum Shape {
+    /// `{"error","code"}`.
+    Coded(&'static str),
+    /// `{"error"}`.
+    Bare,
+    /// The text alone.
+    Plain,
+    /// `{"success":false,"error","messages":[]}`.
+    Pop,
+    /// `{"code":"no_such_route","error","path"}`.
+    NoRoute(String),
+}
+
+/// A request that is not carried out.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    shape: Shape,
+    text: String,
+    retry_after_s: Option<u32>,
+    /// The rest of the request was not read, so the connection cannot be used again.
+    close: bool,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, shape: Shape, text: impl Into<String>) -> Self {
+        Self { status, shape, text: text.into(), retry_after_s: None, close: false }
+    }
+
+    /// 400: the body is not this route's shape.
+    pub(crate) fn bad_body(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Shape::Coded("bad_body"), text)
+    }
+
+    /// 400: a field or parameter is missing or invalid.
+    pub(crate) fn bad_request(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Shape::Coded("bad_request"), text)
+    }
+
+    /// 400 without a code.
+    pub(crate) fn bare_bad_request(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Shape::Bare, text)
+    }
+
+    /// 400 of a pop that is refused for its parameters.
+    pub(crate) fn bad_pop(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Shape::Pop, text)
+    }
+
+    /// 403: a page of another site asked a browser for this.
+    pub(crate) fn cross_site() -> Self {
+        let text = "requests that change something are not taken from another origin";
+        Self::new(StatusCode::FORBIDDEN, Shape::Bare, text)
+    }
+
+    /// 404 of a read route.
+    pub(crate) fn not_found(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Shape::Bare, text)
+    }
+
+    /// 404 of a path that is no route.
+    pub(crate) fn no_such_route(path: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Shape::NoRoute(path.to_owned()), "not found")
+    }
+
+    /// 405 of a route that exists for other methods.
+    pub(crate) fn method_not_allowed() -> Self {
+        let shape = Shape::Coded("method_not_allowed");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, shape, "this path has no such method")
+    }
+
+    /// 413 in plain text: the body is or would be longer than the limit.
+    pub(crate) fn body_too_large(bytes_max: usize) -> Self {
+        let text = format!("the request body is larger than {bytes_max} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Shape::Plain, text).closing()
+    }
+
+    /// 408: the body did not arrive in time.
+    pub(crate) fn body_too_slow() -> Self {
+        let text = "timeout: the request body did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, Shape::Coded("timeout"), text).closing()
+    }
+
+    /// 400: the body broke off or its framing is wrong.
+    pub(crate) fn body_broken(text: impl Into<String>) -> Self {
+        Self::bad_body(text).closing()
+    }
+
+    /// 500: a handler panicked.
+    pub(crate) fn panicked() -> Self {
+        let shape = Shape::Coded("internal");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, shape, "internal error")
+    }
+
+    /// A refusal for a parameter, in the shape that a pop has for it; anything else as it is.
+    pub(crate) fn of_pop(error: CallError) -> Self {
+        match error {
+            CallError::Refused(Refusal::BadRequest(text)) => Self::bad_pop(text),
+            error => Self::from(error),
+        }
+    }
+
+    fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    fn unavailable(code: &'static str, text: String) -> Self {
+        // H4: without this word a consumer of the released clients stops.
+        let text = if text.contains("timeout") { text } else { format!("timeout: {text}") };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Shape::Coded(code), text).retry_after(1)
+    }
+
+    fn body(&self) -> Bytes {
+        let mut json = Json::with_capacity(self.text.len() + 64);
+        json.raw("{");
+        match &self.shape {
+            Shape::Plain => return Bytes::from(self.text.clone()),
+            Shape::Bare => json.field("error").string(&self.text),
+            Shape::Coded(code) => json.field("error").string(&self.text).field("code").string(code),
+            Shape::Pop => {
+                json.field("success").bool(false).field("error").string(&self.text);
+                json.field("messages").raw("[]")
+            }
+            Shape::NoRoute(path) => {
+                json.field("code").string("no_such_route").field("error").string(&self.text);
+                json.field("path").string(path)
+            }
+        };
+        json.raw("}");
+        json.bytes()
+    }
+
+    pub(crate) fn into_answer(self) -> Answer {
+        let body = self.body();
+        let kind = if self.shape == Shape::Plain { "text/plain; charset=utf-8" } else { JSON };
+        let mut answer = answer(self.status, kind, body);
+        if let Some(seconds) = self.retry_after_s {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.close {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+impl From<BadQuery> for ApiError {
+    fn from(error: BadQuery) -> Self {
+        Self::bad_request(error.0)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal {
+            Refusal::NameTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooLarge { .. } | Refusal::BadRequest(_) => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, Shape::Coded(refusal.code()), refusal.to_string())
+    }
+}
+
+impl From<CallError> for ApiError {
+    fn from(error: CallError) -> Self {
+        let text = error.to_string();
+        match error {
+            CallError::Refused(refusal) => Self::from(refusal),
+            CallError::Timeout(_) => Self::unavailable("timeout", text),
+            // The code for "this node could not bring the call to a leader": ask another, or again.
+            CallError::NotServing(_) => Self::unavailable("retry", text),
+            CallError::Overloaded { retry_after_s } => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                let seconds = retry_after_s.clamp(1, 5);
+                Self::new(status, Shape::Coded("overloaded"), text).retry_after(seconds)
+            }
+            CallError::StorageFull => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, Shape::Coded("storage_full"), text)
+            }
+            CallError::Internal(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, Shape::Coded("internal"), text)
+            }
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+
+/// A JSON answer.
+pub(crate) fn json(status: StatusCode, body: Json) -> Answer {
+    answer(status, JSON, body.bytes())
+}
+
+/// 200 with a JSON body.
+pub(crate) fn ok(body: Json) -> Answer {
+    json(StatusCode::OK, body)
+}
+
+/// 204: no body, no length, no content type.
+pub(crate) fn no_content() -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
+}
+
+/// An answer with a body of this content type.
+pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn check(error: CallError, status: u16, code: &str, retry_after: Option<&str>) {
+        let error = ApiError::from(error);
+        let body = String::from_utf8(error.body().to_vec()).unwrap();
+        assert!(body.ends_with(&format!("\"code\":\"{code}\"}}")), "{body}");
+        assert_eq!(body.contains("timeout"), status == 503, "{body}");
+        let answer = error.into_answer();
+        assert_eq!(answer.status().as_u16(), status);
+        let header = answer.headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap());
+        assert_eq!(header, retry_after);
+    }
+
+    #[test]
+    fn every_call_error_has_its_row() {
+        let name = Refusal::NameTooLong { bytes: 500, max: 447 };
+        check(name.into(), 413, "name_too_long", None);
+        check(Refusal::TooLarge { bytes: 9, max: 8 }.into(), 400, "too_large", None);
+        check(Refusal::BadRequest("no".into()).into(), 400, "bad_request", None);
+        check(CallError::Timeout(Duration::from_secs(30)), 503, "timeout", Some("1"));
+        check(CallError::Overloaded { retry_after_s: 0 }, 429, "overloaded", Some("1"));
+        check(CallError::Overloaded { retry_after_s: 9 }, 429, "overloaded", Some("5"));
+        check(CallError::StorageFull, 507, "storage_full", None);
+        check(CallError::NotServing("loading".into()), 503, "retry", Some("1"));
+        check(CallError::Internal("x".into()), 500, "internal", None);
+    }
+
+    #[test]
+    fn an_unavailable_text_always_says_timeout() {
+        let error = ApiError::unavailable("no_leader", "no leader".into());
+        assert_eq!(error.text, "timeout: no leader");
+    }
+}

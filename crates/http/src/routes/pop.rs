@@ -1,0 +1,227 @@
+//! `GET /api/v1/pop/queue/:queue` and `…/partition/:partition`.
+
+use std::time::Duration;
+
+use queen_broker::api::{Api, Claim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe};
+use queen_record::ids::Uuid;
+
+use crate::app::Call;
+use crate::error::{self, Answer, ApiError};
+use crate::json::Json;
+use crate::options::SubscribeDefault;
+use crate::query::{BadQuery, Query};
+use crate::routes::shared::{self, wide};
+use crate::time;
+
+const BATCH_DEFAULT: u32 = 200;
+const PARTITIONS_DEFAULT: u32 = 1;
+const PARTITIONS_MAX: i64 = 64;
+/// Milliseconds.
+const TIMEOUT_MAX: i64 = 60_000;
+/// What the broker chooses for a pop with `autopilot=true` that leaves it out.
+const AUTOPILOT_BATCH: u32 = 100;
+/// As above.
+const AUTOPILOT_PARTITIONS: u32 = 64;
+/// Bytes of a message in the answer, names and payload aside.
+const MESSAGE_BYTES: usize = 330;
+
+/// Takes messages; parked until there are some with `wait=true`.
+pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result<Answer, ApiError> {
+    call.count(|stats| &stats.pop_requests, 1);
+    let read = Parameters::read(call, target).map_err(|error| ApiError::bad_pop(error.0))?;
+    let queue = match &read.request.target {
+        PopTarget::Queue(queue) | PopTarget::Partition { queue, .. } => queue.clone(),
+    };
+    let group = read.request.group.clone();
+    let answer = call.api.pop(read.request).await.map_err(ApiError::of_pop)?;
+    if answer.claims.is_empty() {
+        return Ok(error::no_content());
+    }
+    let messages = answer.claims.iter().map(|claim| claim.messages.len()).sum();
+    call.count(|stats| &stats.pop_messages, messages);
+    Ok(error::ok(render(&queue, &group, &answer, read.autopilot)))
+}
+
+/// What a knob came to when the broker chose, shown in the answer.
+#[derive(Clone, Copy, Debug)]
+struct Autopilot {
+    batch: u32,
+    partitions: u32,
+}
+
+struct Parameters {
+    request: PopRequest,
+    autopilot: Option<Autopilot>,
+}
+
+impl Parameters {
+    fn read<A>(call: &Call<'_, A>, target: PopTarget) -> Result<Self, BadQuery> {
+        let query = &call.query;
+        if query.boolean("conflation")?.unwrap_or(false) {
+            return Err(BadQuery("conflation is not supported by this broker version".to_owned()));
+        }
+        let is_wildcard = matches!(target, PopTarget::Queue(_));
+        let is_autopilot = query.boolean("autopilot")?.unwrap_or(false) && is_wildcard;
+        let (batch_default, partitions_default) = if is_autopilot {
+            (AUTOPILOT_BATCH, AUTOPILOT_PARTITIONS)
+        } else {
+            (BATCH_DEFAULT, PARTITIONS_DEFAULT)
+        };
+        let clamped = |value: i64, max: i64| u32::try_from(value.clamp(1, max)).unwrap_or(u32::MAX);
+        let batch = query.integer("batch")?;
+        let batch = batch.map_or(batch_default, |value| clamped(value, i64::from(u32::MAX)));
+        let partitions = query.integer("partitions")?;
+        let partitions =
+            partitions.map_or(partitions_default, |value| clamped(value, PARTITIONS_MAX));
+        let lease_seconds = query.integer("leaseSeconds")?.filter(|seconds| *seconds > 0);
+        let commits = [query.boolean("commitOnDelivery")?, query.boolean("autoAck")?];
+        let group = shared::group(query.text("consumerGroup")?.as_deref());
+        let subscribe = subscribe(query, &group, call.options.subscribe_default)?;
+        let request = PopRequest {
+            tenant: call.tenant,
+            target,
+            group,
+            batch,
+            partitions,
+            wait: query.boolean("wait")?.unwrap_or(false),
+            timeout: timeout(query.integer("timeout")?, call.options.default_timeout),
+            lease_seconds: lease_seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
+            commit_on_delivery: commits.contains(&Some(true)),
+            subscribe,
+        };
+        let autopilot = is_autopilot.then_some(Autopilot { batch, partitions });
+        Ok(Self { request, autopilot })
+    }
+}
+
+fn timeout(millis: Option<i64>, default: Duration) -> Duration {
+    let millis = millis.unwrap_or_else(|| i64::try_from(default.as_millis()).unwrap_or(i64::MAX));
+    Duration::from_millis(u64::try_from(millis.clamp(1, TIMEOUT_MAX)).unwrap_or(1))
+}
+
+/// Where a group that this pop registers starts: a time that parses, then `now`, then the mode.
+fn subscribe(
+    query: &Query<'_>,
+    group: &str,
+    default: SubscribeDefault,
+) -> Result<Subscribe, BadQuery> {
+    // Queue mode has no subscription and ignores both parameters.
+    if group == QUEUE_MODE {
+        return Ok(Subscribe::All);
+    }
+    if let Some(from) = query.filled("subscriptionFrom")? {
+        if let Some(at) = time::parse(&from) {
+            return Ok(Subscribe::At(at));
+        }
+        if from.eq_ignore_ascii_case("now") {
+            return Ok(Subscribe::New);
+        }
+    }
+    let mode = query.filled("subscriptionMode")?;
+    let mode = mode.map_or(default, |mode| SubscribeDefault::parse(&mode));
+    Ok(match mode {
+        SubscribeDefault::New => Subscribe::New,
+        SubscribeDefault::All => Subscribe::All,
+    })
+}
+
+fn render(queue: &str, group: &str, answer: &PopAnswer, autopilot: Option<Autopilot>) -> Json {
+    let mut json = Json::with_capacity(256 + answer.claims.iter().map(claim_bytes).sum::<usize>());
+    json.raw("{").field("success").bool(true).field("queue").string(queue);
+    if let Some(first) = answer.claims.first() {
+        json.field("partition").string(&first.partition);
+        partition_id(json.field("partitionId"), first);
+    }
+    lease(json.field("leaseId"), answer.lease.as_ref());
+    json.field("consumerGroup").string(group).field("messages").raw("[");
+    for claim in &answer.claims {
+        render_claim(&mut json, claim, answer.lease.as_ref(), group);
+    }
+    json.raw("]").field("partitionsClaimed").u64(wide(answer.claims.len()));
+    if let Some(Autopilot { batch, partitions }) = autopilot {
+        json.field("autopilot").raw("{").field("partitions").u64(partitions.into());
+        json.field("batch").u64(batch.into()).raw("}");
+    }
+    json.raw("}");
+    json
+}
+
+fn render_claim(json: &mut Json, claim: &Claim, leased: Option<&Uuid>, group: &str) {
+    // The same for every message of the claim: written once, copied for each.
+    let mut common = Json::new();
+    common.raw("\"partitionId\":");
+    partition_id(&mut common, claim).field("partition").string(&claim.partition);
+    lease(common.field("leaseId"), leased);
+    common.field("consumerGroup").string(group);
+    common.field("deliveryAttempt").u64(claim.attempt.into());
+    for message in &claim.messages {
+        json.next().raw("{").field("id").uuid(&message.id);
+        json.field("transactionId").text(&message.transaction_id);
+        json.field("traceId").option(message.trace_id.as_ref(), Json::uuid);
+        json.field("data").verbatim(&message.data);
+        json.field("producerSub").option(message.producer_sub.as_deref(), Json::text);
+        json.field("createdAt").iso3(message.created);
+        json.next().verbatim(common.as_slice());
+        json.field("offset").u64(message.offset.0).raw("}");
+    }
+}
+
+fn claim_bytes(claim: &Claim) -> usize {
+    let data: usize = claim
+        .messages
+        .iter()
+        .map(|message| message.data.len() + message.transaction_id.len())
+        .sum();
+    data + claim.messages.len() * (MESSAGE_BYTES + claim.partition.len())
+}
+
+/// A partition's number is a string of digits on the wire.
+fn partition_id<'j>(json: &'j mut Json, claim: &Claim) -> &'j mut Json {
+    json.raw("\"").u64(claim.partition_id.0).raw("\"")
+}
+
+fn lease<'j>(json: &'j mut Json, lease: Option<&Uuid>) -> &'j mut Json {
+    match lease {
+        Some(lease) => json.uuid(lease),
+        None => json.raw("\"\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queen_record::ids::Micros;
+
+    use super::*;
+
+    fn check(query: &str, expected: Subscribe) {
+        let found = subscribe(&Query::new(Some(query)), "g", SubscribeDefault::New);
+        assert_eq!(found, Ok(expected), "{query}");
+    }
+
+    #[test]
+    fn a_time_goes_before_now_and_now_before_the_mode() {
+        check("", Subscribe::New);
+        check("subscriptionMode=all", Subscribe::All);
+        check("subscriptionMode=New_Only", Subscribe::New);
+        check("subscriptionMode=all&subscriptionFrom=NOW", Subscribe::New);
+        check("subscriptionMode=all&subscriptionFrom=yesterday", Subscribe::All);
+        check("subscriptionFrom=yesterday", Subscribe::New);
+        check(
+            "subscriptionMode=new&subscriptionFrom=1970-01-01T00:00:01.000002Z",
+            Subscribe::At(Micros(1_000_002)),
+        );
+        let query = Query::new(Some("subscriptionFrom=now"));
+        let queue_mode = subscribe(&query, QUEUE_MODE, SubscribeDefault::New);
+        assert_eq!(queue_mode, Ok(Subscribe::All));
+        let server_default = subscribe(&Query::new(None), "g", SubscribeDefault::All);
+        assert_eq!(server_default, Ok(Subscribe::All));
+    }
+
+    #[test]
+    fn timeouts_are_clamped() {
+        let default = Duration::from_secs(30);
+        assert_eq!(timeout(None, default), default);
+        assert_eq!(timeout(Some(-1), default), Duration::from_millis(1));
+        assert_eq!(timeout(Some(i64::MAX), default), Duration::from_mins(1));
+    }
+}

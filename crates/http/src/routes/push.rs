@@ -1,0 +1,212 @@
+//! `POST /api/v1/push`.
+//!
+//! Items are borrowed from the body and payloads are slices of it (H3). The first item that is incomplete ends
+//! the reading, so a body of many empty items costs nothing.
+
+use std::borrow::Cow;
+
+use hyper::StatusCode;
+use queen_broker::api::{Api, PushAnswer, PushItem, PushStatus};
+use queen_model::TRANSACTION_ID_BYTES_MAX;
+use serde::de::{Error, MapAccess};
+
+use crate::app::Call;
+use crate::error::{self, Answer, ApiError};
+use crate::json::Json;
+use crate::read::{self, Fields, Object, Raw, Text, skip};
+use crate::routes::shared::wide;
+
+/// The partition of an item that names none.
+const PARTITION_DEFAULT: &str = "Default";
+/// Bytes of an answer's element, names aside.
+const ELEMENT_BYTES: usize = 160;
+
+/// Stores messages.
+pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
+    call.count(|stats| &stats.push_requests, 1);
+    let items = read::body::<Object<Body<'_>>>(body)?.0.items.unwrap_or_default();
+    if items.is_empty() {
+        return Ok(render(&[], &[]));
+    }
+    let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
+    let answers = call.api.push(call.tenant, &items, call.push_deadline()).await?;
+    call.count(|stats| &stats.push_messages, answers.len());
+    Ok(render(&items, &answers))
+}
+
+fn render(items: &[PushItem<'_>], answers: &[PushAnswer]) -> Answer {
+    let names: usize = items.iter().map(|item| item.queue.len() + id_bytes(item)).sum();
+    let mut json = Json::with_capacity(items.len() * ELEMENT_BYTES + names + 2);
+    json.raw("[");
+    for (index, (item, answer)) in items.iter().zip(answers).enumerate() {
+        json.next().raw("{").field("index").u64(wide(index));
+        json.field("message_id").uuid(&answer.message_id).field("transaction_id");
+        match item.transaction_id {
+            Some(id) => json.string(id),
+            None => json.uuid(&answer.message_id),
+        };
+        json.field("queueName").string(item.queue).field("status");
+        match &answer.status {
+            PushStatus::Queued(offset) => json.string("queued").field("offset").u64(offset.0),
+            PushStatus::Duplicate(offset) => json.string("duplicate").field("offset").u64(offset.0),
+            PushStatus::Refused(refusal) => {
+                json.string("error").field("error").string(&refusal.to_string());
+                json.field("code").string(refusal.code())
+            }
+        };
+        json.raw("}");
+    }
+    json.raw("]");
+    error::json(StatusCode::CREATED, json)
+}
+
+fn id_bytes(item: &PushItem<'_>) -> usize {
+    item.transaction_id.map_or(0, str::len)
+}
+
+#[derive(Debug, Default)]
+struct Body<'a> {
+    items: Option<Vec<Object<Item<'a>>>>,
+}
+
+impl<'de> Fields<'de> for Body<'de> {
+    const NAME: &'static str = "an object with \"items\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "items" => self.items = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+
+    fn check<E: Error>(&self) -> Result<(), E> {
+        if self.items.is_none() { Err(E::missing_field("items")) } else { Ok(()) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Item<'a> {
+    queue: Option<Text<'a>>,
+    partition: Option<Text<'a>>,
+    transaction_id: Option<Text<'a>>,
+    /// `null` is a payload, so this is not read as an option.
+    payload: Option<Raw<'a>>,
+}
+
+impl<'de> Fields<'de> for Item<'de> {
+    const NAME: &'static str = "an item with \"queue\" and \"payload\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "queue" => self.queue = map.next_value()?,
+            "partition" => self.partition = map.next_value()?,
+            "transactionId" => self.transaction_id = map.next_value()?,
+            "payload" => self.payload = Some(map.next_value()?),
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+
+    fn check<E: Error>(&self) -> Result<(), E> {
+        if filled(self.queue.as_ref()).is_none() {
+            return Err(E::missing_field("queue"));
+        }
+        if self.payload.is_none() {
+            return Err(E::missing_field("payload"));
+        }
+        match filled(self.transaction_id.as_ref()) {
+            Some(id) if id.len() > TRANSACTION_ID_BYTES_MAX => Err(E::custom(format_args!(
+                "transactionId is longer than {TRANSACTION_ID_BYTES_MAX} bytes"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Item<'_> {
+    fn borrow(&self) -> PushItem<'_> {
+        PushItem {
+            queue: filled(self.queue.as_ref()).unwrap_or_default(),
+            partition: filled(self.partition.as_ref()).unwrap_or(PARTITION_DEFAULT),
+            transaction_id: filled(self.transaction_id.as_ref()),
+            payload: self.payload.map_or("", |payload| payload.0).as_bytes(),
+            producer_sub: None,
+        }
+    }
+}
+
+fn filled<'a>(text: Option<&'a Text<'_>>) -> Option<&'a str> {
+    text.map(|text| -> &'a Cow<'_, str> { &text.0 })
+        .map(AsRef::as_ref)
+        .filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(body: &str) -> Option<(String, String, Option<String>, String)> {
+        let read = read::body::<Object<Body<'_>>>(body.as_bytes()).ok()?;
+        let items = read.0.items?;
+        let item = items.first()?.0.borrow();
+        let payload = String::from_utf8(item.payload.to_vec()).unwrap();
+        let id = item.transaction_id.map(str::to_owned);
+        Some((item.queue.to_owned(), item.partition.to_owned(), id, payload))
+    }
+
+    fn check(body: &str, expected: (&str, &str, Option<&str>, &str)) {
+        let (queue, partition, id, payload) = expected;
+        let expected = (queue.into(), partition.into(), id.map(Into::into), payload.into());
+        assert_eq!(item(body), Some(expected), "{body}");
+    }
+
+    #[test]
+    fn defaults_nulls_and_escapes() {
+        check(r#"{"items":[{"queue":"q","payload":null}]}"#, ("q", "Default", None, "null"));
+        check(
+            r#"{"items":[{"payload":{ "a" :1.0e2 },"queue":"q","partition":"","transactionId":""}]}"#,
+            ("q", "Default", None, r#"{ "a" :1.0e2 }"#),
+        );
+        check(
+            "{\"x\":{},\"items\":[{\"queue\":\"a\\nb\",\"partition\":null,\"traceId\":5,\
+             \"transactionId\":\"\\u00e9\",\"payload\":\"\\ud800\"}]}",
+            ("a\nb", "Default", Some("é"), "\"\\ud800\""),
+        );
+    }
+
+    #[test]
+    fn the_last_of_equal_names_counts() {
+        let body = r#"{"items":[],"items":[{"queue":"a","queue":"b","payload":1,"payload":2}]}"#;
+        check(body, ("b", "Default", None, "2"));
+    }
+
+    #[test]
+    fn incomplete_or_wrong_items_are_refused() {
+        for body in [
+            "",
+            "[]",
+            "{}",
+            r#"{"items":null}"#,
+            r#"{"items":{}}"#,
+            r#"{"items":[{}]}"#,
+            r#"{"items":[{"queue":"q"}]}"#,
+            r#"{"items":[{"queue":"","payload":1}]}"#,
+            r#"{"items":[{"queue":null,"payload":1}]}"#,
+            r#"{"items":[{"queue":5,"payload":1}]}"#,
+            r#"{"items":[{"queue":"\ud800","payload":1}]}"#,
+            r#"{"items":[{"queue":"q","payload":NaN}]}"#,
+            r#"{"items":[{"queue":"q","payload":1}]} x"#,
+            "\u{feff}{\"items\":[]}",
+        ] {
+            assert!(read::body::<Object<Body<'_>>>(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(0_u8.., 0..200)) {
+            proptest::prop_assert!(read::body::<Object<Body<'_>>>(&bytes).is_err());
+        }
+    }
+}

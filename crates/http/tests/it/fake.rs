@@ -1,0 +1,205 @@
+//! A broker that answers what a test scripted and records what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use queen_broker::api::{
+    AckAnswer, AckDone, AckItem, Api, CallError, Configured, DeadLetterPage, DeadLetterQuery,
+    Extended, GroupDeleted, Health, MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer,
+    PushItem, PushStatus, QueueDetail, QueueSummary,
+};
+use queen_model::OptionsPatch;
+use queen_record::ids::{Offset, Tenant, Uuid};
+use tokio::sync::oneshot;
+
+/// The message id of every push that is not scripted.
+pub(crate) const ID: Uuid = Uuid([
+    1, 0xa0, 0xfc, 0xd5, 0x2c, 0xdf, 0x70, 0, 0xa9, 0xbb, 0x2f, 0x83, 0x2d, 0xf9, 0x6c, 0x36,
+]);
+
+/// What a pop does.
+pub(crate) enum Pop {
+    Answer(Result<PopAnswer, CallError>),
+    /// Parks until it is released or dropped; the sender is dropped with the call.
+    Park {
+        started: oneshot::Sender<()>,
+        release: oneshot::Receiver<()>,
+        gone: oneshot::Sender<()>,
+    },
+    Panic,
+}
+
+/// One pushed item as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    pub(crate) queue: String,
+    pub(crate) partition: String,
+    pub(crate) transaction_id: Option<String>,
+    pub(crate) payload: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(crate) struct Fake {
+    pub(crate) pushed: Mutex<Vec<Pushed>>,
+    pub(crate) pushes: Mutex<VecDeque<Result<Vec<PushAnswer>, CallError>>>,
+    pub(crate) pops: Mutex<VecDeque<Pop>>,
+    pub(crate) popped: Mutex<Vec<PopRequest>>,
+    pub(crate) acks: Mutex<VecDeque<Result<Vec<AckAnswer>, CallError>>>,
+    pub(crate) acked: Mutex<Vec<(String, Vec<AckItem>)>>,
+    pub(crate) extends: Mutex<VecDeque<Extended>>,
+    pub(crate) extended: Mutex<Vec<(String, i64)>>,
+    pub(crate) configures: Mutex<VecDeque<Configured>>,
+    pub(crate) configured: Mutex<Vec<(String, OptionsPatch, bool)>>,
+    pub(crate) deleted: Mutex<Vec<String>>,
+    pub(crate) groups: Mutex<Vec<(String, Option<String>, bool)>>,
+    pub(crate) queues: Mutex<Vec<QueueSummary>>,
+    pub(crate) queue: Mutex<Option<QueueDetail>>,
+    pub(crate) letters: Mutex<DeadLetterPage>,
+    pub(crate) letter_queries: Mutex<Vec<DeadLetterQuery>>,
+    pub(crate) message: Mutex<Option<MessageDetail>>,
+    pub(crate) messages: Mutex<Vec<(PartitionRef, String)>>,
+    pub(crate) is_stopped: Mutex<bool>,
+}
+
+impl Api for Fake {
+    async fn push(
+        &self,
+        _: Tenant,
+        items: &[PushItem<'_>],
+        _: Duration,
+    ) -> Result<Vec<PushAnswer>, CallError> {
+        self.pushed.lock().unwrap().extend(items.iter().map(|item| Pushed {
+            queue: item.queue.to_owned(),
+            partition: item.partition.to_owned(),
+            transaction_id: item.transaction_id.map(str::to_owned),
+            payload: item.payload.to_vec(),
+        }));
+        if let Some(scripted) = self.pushes.lock().unwrap().pop_front() {
+            return scripted;
+        }
+        let answer = |at| PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(at)) };
+        Ok((0..items.len() as u64).map(answer).collect())
+    }
+
+    async fn pop(&self, request: PopRequest) -> Result<PopAnswer, CallError> {
+        self.popped.lock().unwrap().push(request);
+        let scripted = self.pops.lock().unwrap().pop_front();
+        match scripted {
+            None => Ok(PopAnswer::default()),
+            Some(Pop::Answer(answer)) => answer,
+            Some(Pop::Panic) => panic!("as the test wants"),
+            Some(Pop::Park { started, release, gone }) => {
+                started.send(()).ok();
+                release.await.ok();
+                drop(gone);
+                Ok(PopAnswer::default())
+            }
+        }
+    }
+
+    async fn ack(
+        &self,
+        _: Tenant,
+        group: String,
+        items: Vec<AckItem>,
+        _: Duration,
+    ) -> Result<Vec<AckAnswer>, CallError> {
+        let count = items.len();
+        self.acked.lock().unwrap().push((group, items));
+        if let Some(scripted) = self.acks.lock().unwrap().pop_front() {
+            return scripted;
+        }
+        Ok(vec![AckAnswer { result: Ok(AckDone::default()) }; count])
+    }
+
+    async fn extend(
+        &self,
+        _: Tenant,
+        lease: String,
+        seconds: i64,
+        _: Duration,
+    ) -> Result<Extended, CallError> {
+        self.extended.lock().unwrap().push((lease, seconds));
+        let none = Extended { renewed: 0, expires: None };
+        Ok(self.extends.lock().unwrap().pop_front().unwrap_or(none))
+    }
+
+    async fn configure(
+        &self,
+        _: Tenant,
+        queue: String,
+        patch: OptionsPatch,
+        replace: bool,
+        _: Duration,
+    ) -> Result<Configured, CallError> {
+        self.configured.lock().unwrap().push((queue, patch.clone(), replace));
+        let made = Configured { queue_id: ID, options: patch.applied(None, replace) };
+        Ok(self.configures.lock().unwrap().pop_front().unwrap_or(made))
+    }
+
+    async fn delete_queue(&self, _: Tenant, queue: String, _: Duration) -> Result<bool, CallError> {
+        let existed = queue != "missing";
+        self.deleted.lock().unwrap().push(queue);
+        Ok(existed)
+    }
+
+    async fn delete_group(
+        &self,
+        _: Tenant,
+        group: String,
+        queue: Option<String>,
+        metadata: bool,
+        _: Duration,
+    ) -> Result<GroupDeleted, CallError> {
+        let queues = queue.clone().into_iter().collect();
+        self.groups.lock().unwrap().push((group, queue, metadata));
+        Ok(GroupDeleted { partitions: 2, metadata, queues })
+    }
+
+    async fn queues(&self, _: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {
+        let mut queues = self.queues.lock().unwrap().clone();
+        if !counts {
+            for queue in &mut queues {
+                queue.counts = None;
+            }
+        }
+        Ok(queues)
+    }
+
+    async fn queue(
+        &self,
+        _: Tenant,
+        _: String,
+        _: usize,
+    ) -> Result<Option<QueueDetail>, CallError> {
+        Ok(self.queue.lock().unwrap().clone())
+    }
+
+    async fn dead_letters(&self, query: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
+        self.letter_queries.lock().unwrap().push(query);
+        Ok(self.letters.lock().unwrap().clone())
+    }
+
+    async fn message(
+        &self,
+        _: Tenant,
+        partition: PartitionRef,
+        transaction_id: String,
+    ) -> Result<Option<MessageDetail>, CallError> {
+        self.messages.lock().unwrap().push((partition, transaction_id));
+        Ok(self.message.lock().unwrap().clone())
+    }
+
+    fn health(&self) -> Health {
+        let is_stopped = *self.is_stopped.lock().unwrap();
+        Health {
+            role: if is_stopped { "stopped" } else { "leader" },
+            serving: !is_stopped,
+            applied: 7,
+            committed: 8,
+            storage_ready: !is_stopped,
+            reason: is_stopped.then(|| "No space left on device".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The routes over a real listener, with a scripted broker behind them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
+mod errors;
+mod fake;
+mod hostile;
+mod life;
+mod node;
+mod reads;
+mod writes;

@@ -1,0 +1,157 @@
+//! Work off the write path: side files of sealed files, the next file ahead of its roll, the page cache.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use queen_io::{Disk, OpenMode};
+use queen_record::ids::EntryIndex;
+
+use crate::error::Fault;
+use crate::file::{FileIndex, LogFile};
+use crate::log::Log;
+use crate::names::{Ext, file_path};
+use crate::read::seq_range;
+use crate::shared::{Qlog, Shared};
+use crate::side::{SideFiles, SideIndex, build};
+
+impl Qlog {
+    /// Does one step of background work; `false` when there was nothing to do.
+    ///
+    /// A step makes the side files of one sealed file, or the next file of one log, or gives pages of one log back.
+    ///
+    /// # Errors
+    /// [`Fault`]: the node must stop. A damaged record in a file that was just sealed is [`Fault::Damage`].
+    pub fn background(&self) -> Result<bool, Fault> {
+        let shared = &self.shared;
+        if !shared.recovered.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        shared.check_poison()?;
+        for log in shared.all_logs() {
+            let did = shared.step(&log).map_err(|fault| shared.poisoned(fault))?;
+            if did {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Shared {
+    fn step(&self, log: &Log) -> Result<bool, Fault> {
+        Ok(self.seal_one(log)? || self.make_ahead(log)? || self.drop_behind(log)?)
+    }
+
+    /// Writes the side files of one sealed file and moves its index out of RAM.
+    fn seal_one(&self, log: &Log) -> Result<bool, Fault> {
+        let bare = log.tail.lock().sealed.iter().find(|file| file.bare).copied();
+        let Some(sealed) = bare else { return Ok(false) };
+        let files = log.files();
+        let place = files.iter().position(|file| file.number == sealed.number);
+        let Some((place, file)) = place.and_then(|place| Some((place, files.get(place)?))) else {
+            return Ok(false);
+        };
+        let key = (log.id, file.number, Ext::Log);
+        let handle = self
+            .handles
+            .open(&*self.disk, key, &file.path)
+            .map_err(Fault::io(&file.path, "open"))?;
+        let seqs = seq_range(&files, place);
+        let damage =
+            |offset, reason: String| Fault::Damage { file: file.path.clone(), offset, reason };
+        let sides = build(&handle, sealed.number, sealed.len, (seqs.from, seqs.to))
+            .map_err(Fault::io(&file.path, "read"))?
+            .map_err(|flaw| damage(flaw.at, flaw.reason))?;
+        write_sides(&*self.disk, &log.dir, sealed.number, &sides)?;
+        let index = SideIndex::new(sealed.number, sealed.len, &sides.index, &sides.hashes)
+            .map_err(|error| damage(0, error.to_string()))?;
+        let index = FileIndex::Side(index);
+        let done = LogFile::new(log.id, file.number, file.first_seq, file.path.clone(), index);
+        log.replace(&done);
+        if let Some(entry) =
+            log.tail.lock().sealed.iter_mut().find(|file| file.number == sealed.number)
+        {
+            entry.bare = false;
+        }
+        Ok(true)
+    }
+
+    /// Makes the next file once the active one is half full.
+    fn make_ahead(&self, log: &Log) -> Result<bool, Fault> {
+        let half_full = |log: &Log| {
+            let tail = log.tail.lock();
+            let due = tail.number > 0 && tail.end.saturating_mul(2) >= self.options.segment_bytes;
+            due.then_some(tail.number)
+        };
+        if !self.options.precreate || half_full(log).is_none() {
+            return Ok(false);
+        }
+        let mut next = log.next.lock();
+        // Looked at again: a roll may have come in between.
+        let Some(number) = half_full(log) else { return Ok(false) };
+        if next.is_some() {
+            return Ok(false);
+        }
+        *next = Some(self.create_ahead(log, number + 1)?);
+        Ok(true)
+    }
+
+    /// Gives back the pages that lie further behind the log's end than the settings allow.
+    fn drop_behind(&self, log: &Log) -> Result<bool, Fault> {
+        let keep = self.options.drop_behind_bytes;
+        if keep == 0 {
+            return Ok(false);
+        }
+        let job = {
+            let mut tail = log.tail.lock();
+            let mut behind = if tail.number == 0 { 0 } else { tail.end };
+            let active = behind.saturating_sub(keep);
+            if active > tail.dropped + keep / 4 {
+                let from = tail.dropped;
+                tail.dropped = active;
+                Some((tail.number, from, active - from))
+            } else {
+                let mut found = None;
+                for sealed in tail.sealed.iter_mut().rev() {
+                    if behind >= keep && !sealed.dropped && !sealed.bare {
+                        sealed.dropped = true;
+                        found = Some((sealed.number, 0, sealed.len));
+                        break;
+                    }
+                    behind += sealed.len;
+                }
+                found
+            }
+        };
+        let Some((number, from, len)) = job else { return Ok(false) };
+        let path = file_path(&log.dir, number, Ext::Log);
+        let file = self
+            .handles
+            .open(&*self.disk, (log.id, number, Ext::Log), &path)
+            .map_err(Fault::io(&path, "open"))?;
+        file.forget_range(from, len);
+        Ok(true)
+    }
+}
+
+/// Writes both side files. Unsynced: what a crash leaves of them is checked and made again.
+pub(crate) fn write_sides(
+    disk: &dyn Disk,
+    dir: &Path,
+    number: u64,
+    sides: &SideFiles,
+) -> Result<(), Fault> {
+    for (ext, bytes) in [(Ext::Index, &sides.index), (Ext::Hashes, &sides.hashes)] {
+        let path = file_path(dir, number, ext);
+        let tmp = path.with_extension("tmp");
+        let file = disk.open(&tmp, OpenMode::Truncate).map_err(Fault::io(&tmp, "create"))?;
+        file.write_all_at(bytes, 0).map_err(Fault::io(&tmp, "write"))?;
+        disk.rename(&tmp, &path).map_err(Fault::io(&path, "rename to"))?;
+    }
+    Ok(())
+}
+
+/// Lowest and highest seq a sealed file may hold, from its own and the next file's header.
+pub(crate) fn sealed_seqs(first: EntryIndex, next_first: EntryIndex) -> (EntryIndex, EntryIndex) {
+    (first, EntryIndex(next_first.0.saturating_sub(1)))
+}

@@ -1,0 +1,466 @@
+//! Opening the directory: what is there, whether it is what was recorded, and each log up to its end.
+//!
+//! Nothing that holds a record is changed here. Removed are leftovers that never counted: temporary files, retired
+//! directories, files made ahead of a roll, and the side files of a file that is active again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::{Mutex, RwLock};
+use queen_io::{Disk, DiskFile, OpenMode};
+use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
+use queen_record::ids::{EntryIndex, LogId};
+
+use crate::background::{sealed_seqs, write_sides};
+use crate::durable::{DurablePoint, LogTail};
+use crate::error::{Fault, OpenError};
+use crate::file::{FileIndex, LogFile, RamIndex};
+use crate::handles::Handles;
+use crate::log::{Log, Mark, SealedLen, Tail};
+use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir};
+use crate::options::Options;
+use crate::pool::SyncPool;
+use crate::recover::{Opened, Recovery};
+use crate::scan::{
+    CHUNK_WHOLE, FileScan, Step, all_zero, find_record_behind, read_exact_at, read_whole,
+};
+use crate::shared::{Qlog, Shared};
+use crate::side::{SideIndex, build, index_record};
+use crate::stats::Counters;
+
+pub(crate) fn open(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    durable: &DurablePoint,
+) -> Result<(Qlog, Recovery), OpenError> {
+    let ids = prepare_dir(&*disk, &options.dir)?;
+    let layout = crate::layout::open(&*disk, &options, durable, &ids)?;
+    for tail in &durable.logs {
+        if !ids.contains(&tail.log) {
+            return Err(OpenError::LogMissing { dir: log_dir(&options.dir, tail.log) });
+        }
+    }
+    let recorded: BTreeMap<LogId, &LogTail> =
+        durable.logs.iter().map(|tail| (tail.log, tail)).collect();
+    let mut opened = Vec::with_capacity(ids.len());
+    for id in ids {
+        let opener = Opener {
+            disk: &*disk,
+            id,
+            dir: log_dir(&options.dir, id),
+            recorded: recorded.get(&id).copied(),
+            durable,
+        };
+        opened.push(opener.open()?);
+    }
+    let found = opened.iter().map(|log| log.log.tail.lock().last).max().unwrap_or_default();
+    if found < durable.index {
+        return Err(OpenError::LogsShort { found, durable: durable.index });
+    }
+    let pool = SyncPool::new(options.fsync_threads)
+        .map_err(Fault::io(&options.dir, "start sync threads for"))?;
+    let logs = opened.iter().map(|log| (log.log.id, log.log.clone())).collect();
+    let handles = Handles::new(options.fd_cache);
+    let shared = Arc::new(Shared {
+        disk,
+        options,
+        layout,
+        logs: RwLock::new(logs),
+        dirty: Mutex::default(),
+        appended: AtomicU64::new(durable.index.0),
+        poison: Mutex::default(),
+        recovered: AtomicBool::new(false),
+        handles,
+        pool,
+        counters: Counters::default(),
+    });
+    let recovery = Recovery::new(shared.clone(), durable.index, opened);
+    Ok((Qlog { shared }, recovery))
+}
+
+/// Makes the directory if need be, removes leftovers, and lists the logs, ascending.
+fn prepare_dir(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogId>, Fault> {
+    if !disk.exists(dir).map_err(Fault::io(dir, "look for"))? {
+        disk.create_dir(dir).map_err(Fault::io(dir, "create"))?;
+        if let Some(parent) = dir.parent() {
+            disk.sync_dir(parent).map_err(Fault::io(parent, "sync"))?;
+        }
+    }
+    let mut logs = Vec::new();
+    for entry in disk.list(dir).map_err(Fault::io(dir, "list"))? {
+        let path = dir.join(&entry.name);
+        if !entry.is_dir {
+            if is_leftover(&entry.name) {
+                disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+            }
+        } else if let Some(id) = parse_log_dir(&entry.name) {
+            logs.push(id);
+        } else if is_dead_dir(&entry.name) {
+            remove_dir(disk, &path)?;
+        } else {
+            tracing::warn!(path = %path.display(), "unknown directory beside the logs");
+        }
+    }
+    logs.sort_unstable();
+    Ok(logs)
+}
+
+/// Removes a retired log. Its name says that it is dead, so stopping half way leaves nothing to mistake.
+fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Fault> {
+    for entry in disk.list(dir).map_err(Fault::io(dir, "list"))? {
+        let path = dir.join(&entry.name);
+        disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+    }
+    disk.remove_dir(dir).map_err(Fault::io(dir, "remove"))
+}
+
+/// Removes the side files of a number; `true` when there were some.
+pub(crate) fn remove_sides(disk: &dyn Disk, dir: &Path, number: u64) -> Result<bool, Fault> {
+    let mut removed = false;
+    for ext in [Ext::Index, Ext::Hashes] {
+        let path = file_path(dir, number, ext);
+        if disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
+            disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+            removed = true;
+        }
+    }
+    Ok(removed)
+}
+
+/// One file's name, header and length.
+struct Found {
+    number: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    len: u64,
+    header: FileHeader,
+}
+
+/// What a walk over the active file saw.
+pub(crate) struct ActiveScan {
+    pub(crate) index: RamIndex,
+    /// End of the last verified record.
+    pub(crate) end: u64,
+    /// Seq of the last record; 0 without one.
+    pub(crate) last: EntryIndex,
+    /// Why the walk ended there, unless the rest is zero or nothing.
+    pub(crate) bad: Option<String>,
+    /// A verified record that breaks the order: no torn write looks like that.
+    pub(crate) disorder: Option<String>,
+}
+
+struct Opener<'a> {
+    disk: &'a dyn Disk,
+    id: LogId,
+    dir: PathBuf,
+    recorded: Option<&'a LogTail>,
+    durable: &'a DurablePoint,
+}
+
+impl Opener<'_> {
+    fn open(self) -> Result<Opened, OpenError> {
+        let numbers = self.numbers()?;
+        let mut found = self.drop_unused(numbers)?;
+        self.check_order(&found)?;
+        let Some(active) = found.pop() else {
+            let log = Log::new(self.id, self.dir, Vec::new(), Tail::empty());
+            return Ok(Opened { log, from: None, recorded: false, torn_bytes: 0, physical_len: 0 });
+        };
+        let mut files = Vec::with_capacity(found.len() + 1);
+        let mut tail = Tail::empty();
+        let mut below = None;
+        for (place, file) in found.iter().enumerate() {
+            let next_first =
+                found.get(place + 1).map_or(active.header.first_seq, |next| next.header.first_seq);
+            files.push(self.open_sealed(file, next_first)?);
+            let sealed =
+                SealedLen { number: file.number, len: file.len, dropped: false, bare: false };
+            tail.sealed.push(sealed);
+            below = Some(EntryIndex(next_first.0.saturating_sub(1)));
+        }
+        let scan = self.scan_active(&active)?;
+        if remove_sides(self.disk, &self.dir, active.number)? {
+            self.disk.sync_dir(&self.dir).map_err(Fault::io(&self.dir, "sync"))?;
+        }
+        let recorded_tail = self.recorded.map_or(EntryIndex(0), |tail| tail.tail_index);
+        tail.number = active.number;
+        tail.end = scan.end;
+        tail.allocated = active.len;
+        tail.last = if scan.last > EntryIndex(0) {
+            scan.last
+        } else {
+            below.unwrap_or_default().max(recorded_tail)
+        };
+        if tail.last < recorded_tail {
+            return Err(OpenError::TailShort {
+                dir: self.dir,
+                found: tail.last,
+                recorded: recorded_tail,
+            });
+        }
+        let newest = self.recorded.and_then(|tail| tail.files.last());
+        if let (Some(newest), Some(recorded)) = (newest, self.recorded) {
+            let mark = Mark { index: recorded.tail_index, number: newest.number, end: newest.len };
+            tail.marks.push_back(mark);
+        }
+        let torn_bytes = if scan.bad.is_some() { active.len - scan.end } else { 0 };
+        let index = FileIndex::Ram(RwLock::new(scan.index));
+        files.push(LogFile::new(
+            self.id,
+            active.number,
+            active.header.first_seq,
+            active.path.clone(),
+            index,
+        ));
+        let from = newest.map(|file| (file.number, file.len)).or_else(|| {
+            let first = files.iter().zip(files.iter().skip(1));
+            let first = first
+                .filter(|(_, next)| next.first_seq <= self.durable.index.next())
+                .next_back()
+                .map_or_else(|| files.first(), |(_, next)| Some(next));
+            first.map(|file| (file.number, HEADER_LEN as u64))
+        });
+        let before = from.and_then(|(number, _)| {
+            let earlier = tail.sealed.iter().zip(files.iter().skip(1));
+            earlier.filter(|(sealed, _)| sealed.number < number).next_back()
+        });
+        if let (None, Some((sealed, next))) = (self.recorded, before) {
+            // Nothing was recorded, so the bound from the headers stands for the exact tail.
+            let index = EntryIndex(next.first_seq.0.saturating_sub(1));
+            tail.marks.push_back(Mark { index, number: sealed.number, end: sealed.len });
+        }
+        let recorded = self.recorded.is_some();
+        let log = Log::new(self.id, self.dir, files, tail);
+        Ok(Opened { log, from, recorded, torn_bytes, physical_len: active.len })
+    }
+
+    /// Numbers of the record files, ascending, checked against the recorded ones; leftovers are removed.
+    fn numbers(&self) -> Result<Vec<u64>, OpenError> {
+        let mut numbers = Vec::new();
+        for entry in self.disk.list(&self.dir).map_err(Fault::io(&self.dir, "list"))? {
+            if let Some(number) = parse_file(&entry.name) {
+                numbers.push(number);
+            } else if is_leftover(&entry.name) {
+                let path = self.dir.join(&entry.name);
+                self.disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+            }
+        }
+        numbers.sort_unstable();
+        let Some(recorded) = self.recorded else { return Ok(numbers) };
+        for file in &recorded.files {
+            if numbers.binary_search(&file.number).is_err() {
+                return Err(OpenError::FileMissing { file: self.path(file.number) });
+            }
+        }
+        let newest = self.newest_recorded();
+        let extra = numbers
+            .iter()
+            .take_while(|number| **number < newest)
+            .find(|number| !recorded.files.iter().any(|file| file.number == **number));
+        match extra {
+            Some(number) => Err(OpenError::FileUnexpected { file: self.path(*number) }),
+            None => Ok(numbers),
+        }
+    }
+
+    /// Opens the files and removes the newest ones while they were never used.
+    fn drop_unused(&self, numbers: Vec<u64>) -> Result<Vec<Found>, OpenError> {
+        let mut rest = numbers;
+        while let Some(number) = rest.last().copied().filter(|n| *n > self.newest_recorded()) {
+            let path = self.path(number);
+            let file = self.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+            if !unused(&*file).map_err(Fault::io(&path, "read"))? {
+                break;
+            }
+            remove_sides(self.disk, &self.dir, number)?;
+            self.disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+            // One at a time: a crash must not bring back a newer name without the older one (Q3).
+            self.disk.sync_dir(&self.dir).map_err(Fault::io(&self.dir, "sync"))?;
+            rest.pop();
+        }
+        rest.into_iter().map(|number| self.header(number)).collect()
+    }
+
+    fn header(&self, number: u64) -> Result<Found, OpenError> {
+        let path = self.path(number);
+        let file = self.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+        let len = file.len().map_err(Fault::io(&path, "read"))?;
+        let recorded = self.recorded_len(number);
+        if len < recorded.max(HEADER_LEN as u64) {
+            let recorded = recorded.max(HEADER_LEN as u64);
+            return Err(OpenError::FileShort { file: path, len, recorded });
+        }
+        let mut bytes = [0; HEADER_LEN];
+        read_exact_at(&*file, &mut bytes, 0).map_err(Fault::io(&path, "read"))?;
+        let wrong = |reason: String| OpenError::Header { file: path.clone(), reason };
+        let header = FileHeader::decode(&bytes).map_err(|error| wrong(error.to_string()))?;
+        if header.number != number {
+            return Err(wrong(format!("it is the header of file {}", header.number)));
+        }
+        if header.first_seq == FIRST_SEQ_UNUSED {
+            return Err(wrong("it says that the file was never used".to_string()));
+        }
+        Ok(Found { number, path, file, len, header })
+    }
+
+    fn check_order(&self, found: &[Found]) -> Result<(), OpenError> {
+        // A log that is newer than the durable point has lost nothing to reclaim.
+        let fresh = self.recorded.is_none() && self.durable.layout.is_some();
+        if fresh && found.first().is_some_and(|file| file.number != 1) {
+            return Err(OpenError::FileMissing { file: self.path(1) });
+        }
+        for (file, next) in found.iter().zip(found.iter().skip(1)) {
+            if next.number != file.number + 1 {
+                return Err(OpenError::FileMissing { file: self.path(file.number + 1) });
+            }
+            if next.header.first_seq <= file.header.first_seq {
+                let reason = "its first seq is not above that of the file before".to_string();
+                return Err(OpenError::Header { file: next.path.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn open_sealed(&self, file: &Found, next_first: EntryIndex) -> Result<Arc<LogFile>, OpenError> {
+        let recorded = self.recorded_len(file.number);
+        if file.number < self.newest_recorded() && file.len > recorded {
+            return Err(OpenError::FileLong { file: file.path.clone(), len: file.len, recorded });
+        }
+        let index = match self.load_sides(file)? {
+            Some(index) => index,
+            None => self.rebuild_sides(file, next_first)?,
+        };
+        let index = FileIndex::Side(index);
+        let path = file.path.clone();
+        Ok(LogFile::new(self.id, file.number, file.header.first_seq, path, index))
+    }
+
+    fn load_sides(&self, file: &Found) -> Result<Option<SideIndex>, Fault> {
+        let (Some(index), Some(hashes)) =
+            (self.side(file.number, Ext::Index)?, self.side(file.number, Ext::Hashes)?)
+        else {
+            return Ok(None);
+        };
+        Ok(SideIndex::new(file.number, file.len, &index, &hashes).ok())
+    }
+
+    fn side(&self, number: u64, ext: Ext) -> Result<Option<Vec<u8>>, Fault> {
+        let path = file_path(&self.dir, number, ext);
+        if !self.disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
+            return Ok(None);
+        }
+        let file = self.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+        read_whole(&*file).map(Some).map_err(Fault::io(&path, "read"))
+    }
+
+    fn rebuild_sides(&self, file: &Found, next_first: EntryIndex) -> Result<SideIndex, OpenError> {
+        let damage = |offset, reason: String| OpenError::SealedDamage {
+            file: file.path.clone(),
+            offset,
+            reason,
+        };
+        let seqs = sealed_seqs(file.header.first_seq, next_first);
+        let sides = build(&file.file, file.number, file.len, seqs)
+            .map_err(Fault::io(&file.path, "read"))?
+            .map_err(|flaw| damage(flaw.at, flaw.reason))?;
+        write_sides(self.disk, &self.dir, file.number, &sides)?;
+        SideIndex::new(file.number, file.len, &sides.index, &sides.hashes)
+            .map_err(|error| damage(0, error.to_string()))
+    }
+
+    fn scan_active(&self, file: &Found) -> Result<ActiveScan, OpenError> {
+        let scan = scan_file(file.file.clone(), file.len, file.header.first_seq)
+            .map_err(Fault::io(&file.path, "read"))?;
+        if let Some(reason) = scan.disorder {
+            return Err(OpenError::OutOfOrder {
+                file: file.path.clone(),
+                offset: scan.end,
+                reason,
+            });
+        }
+        let damage = |reason: String| OpenError::ActiveDamage {
+            file: file.path.clone(),
+            offset: scan.end,
+            reason,
+        };
+        let why = scan.bad.clone().unwrap_or_else(|| "the records end here".to_string());
+        let recorded = self.recorded_len(file.number);
+        if scan.end < recorded {
+            return Err(damage(format!("{why}, but {recorded} bytes were durable")));
+        }
+        // With a recorded length the question is settled; without one a durable record behind the bad one decides.
+        let unknown = self.durable.logs.is_empty() && self.durable.index > EntryIndex(0);
+        if scan.bad.is_some() && unknown {
+            let lowest = scan.last.max(file.header.first_seq);
+            let seqs = (lowest, self.durable.index);
+            let behind = find_record_behind(&*file.file, scan.end, file.len, seqs)
+                .map_err(Fault::io(&file.path, "read"))?;
+            if let Some((at, seq)) = behind {
+                return Err(damage(format!("{why}, but durable entry {seq} follows at byte {at}")));
+            }
+        }
+        Ok(scan)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        file_path(&self.dir, number, Ext::Log)
+    }
+
+    fn newest_recorded(&self) -> u64 {
+        self.recorded.and_then(|tail| tail.files.last()).map_or(0, |file| file.number)
+    }
+
+    fn recorded_len(&self, number: u64) -> u64 {
+        let files = self.recorded.map(|tail| tail.files.as_slice()).unwrap_or_default();
+        files.iter().find(|file| file.number == number).map_or(0, |file| file.len)
+    }
+}
+
+/// Whether a newest file was made ahead and never used, or not even finished.
+fn unused(file: &dyn DiskFile) -> std::io::Result<bool> {
+    let len = file.len()?;
+    if len < HEADER_LEN as u64 {
+        return Ok(true);
+    }
+    let mut bytes = [0; HEADER_LEN];
+    read_exact_at(file, &mut bytes, 0)?;
+    if bytes == [0; HEADER_LEN] {
+        return all_zero(file, 0, len);
+    }
+    Ok(FileHeader::decode(&bytes).is_ok_and(|header| header.first_seq == FIRST_SEQ_UNUSED))
+}
+
+/// Walks a file that may end in a torn record.
+pub(crate) fn scan_file(
+    file: Arc<dyn DiskFile>,
+    end: u64,
+    first_seq: EntryIndex,
+) -> std::io::Result<ActiveScan> {
+    let mut scan = FileScan::new(file, HEADER_LEN as u64, end, CHUNK_WHOLE);
+    let mut index = RamIndex::default();
+    let mut last = EntryIndex(0);
+    let mut lowest = first_seq;
+    let bad = loop {
+        let here = scan.at();
+        match scan.step()? {
+            Step::Record(at, record) => {
+                let seq = record.head.seq;
+                if seq < lowest {
+                    let reason = format!("entry {seq} after entry {lowest}");
+                    let disorder = Some(reason);
+                    return Ok(ActiveScan { index, end: here, last, bad: None, disorder });
+                }
+                last = seq;
+                lowest = seq;
+                if let Some(entry) = index_record(at, &record) {
+                    index.insert(&entry);
+                }
+            }
+            Step::End => break None,
+            Step::Bad(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None })
+}

@@ -1,0 +1,636 @@
+//! Reading messages, hashes and times by partition and offset.
+//!
+//! A record's checksum is verified on each read, and so is a block of a side file. No lock is held while reading.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use queen_record::hash::checksum;
+use queen_record::header::HEADER_LEN;
+use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId, TxHash};
+use queen_record::qhsh::{self, QhshRecord};
+use queen_record::qidx::{QIDX_RECORD_LEN, QidxRecord};
+use queen_record::record::{HASH_LEN, Record, decode};
+
+use crate::error::{Fault, ReadError};
+use crate::file::{FileIndex, LogFile};
+use crate::log::Log;
+use crate::names::{Ext, file_path};
+use crate::scan::{CHUNK_WHOLE, FileScan, Step, read_exact_at, read_whole};
+use crate::shared::{Qlog, Shared};
+use crate::side::SideIndex;
+use crate::stats::add;
+
+/// Records closer together than this are read by one call: a second call costs more than the bytes between.
+const GAP_MAX: u64 = 16 * 1024;
+/// Index records looked up at once.
+const LOOK_UP: usize = 128;
+
+/// How much to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimit {
+    /// No record is added once this many messages at or after the start are there.
+    pub messages: u32,
+    /// No record is added that would pass this many record bytes; the first one always is.
+    pub bytes: u64,
+}
+
+/// Entries from `from` to `to`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRange {
+    /// Lowest.
+    pub from: EntryIndex,
+    /// Highest.
+    pub to: EntryIndex,
+}
+
+/// One message record, verified. The bytes are slices of one read buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// Offset of the first message.
+    pub base: Offset,
+    /// Messages.
+    pub count: u32,
+    /// Time of creation.
+    pub created: Micros,
+    /// Entry that wrote it.
+    pub index: EntryIndex,
+    /// Whether `payload` is a zstd frame.
+    pub compressed: bool,
+    /// 16 bytes per message.
+    pub hashes: Bytes,
+    /// The frames.
+    pub payload: Bytes,
+}
+
+/// A message whose transactionId has the hash that was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundHash {
+    /// The message.
+    pub offset: Offset,
+    /// Its record's time of creation.
+    pub created: Micros,
+}
+
+/// Takes the hashes of one message record: its log, the entries it may belong to, its partition, one hash per message,
+/// and its time of creation.
+pub type HashSink<'a> = dyn FnMut(LogId, SeqRange, PartitionId, &[TxHash], Micros) + 'a;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Yes,
+    No,
+}
+
+/// `None` when the answer is not in memory and the caller does not want to wait.
+type Maybe<T> = Result<Option<T>, ReadError>;
+
+macro_rules! ready {
+    ($maybe:expr) => {
+        match $maybe? {
+            Some(value) => value,
+            None => return Ok(None),
+        }
+    };
+}
+
+impl Qlog {
+    /// Consecutive records of a partition from the one that holds `from`, or the first one after it.
+    ///
+    /// Shape: ascending, without a gap; empty when nothing at or after `from` is there.
+    ///
+    /// # Errors
+    /// [`ReadError::Damage`]: the bytes are not what was written; nothing of them is returned.
+    pub fn read(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<StoredRecord>, ReadError> {
+        let found = self.shared.read(log, partition, from, limit, Wait::Yes)?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// As `read`, but only from memory; `None` when it would have to wait for the device.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn try_read(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+    ) -> Result<Option<Vec<StoredRecord>>, ReadError> {
+        self.shared.read(log, partition, from, limit, Wait::No)
+    }
+
+    /// Messages of a partition with this hash, ascending.
+    ///
+    /// Shape: `offsets` is exact. `within` passes files by; in the active file it is exact, of a sealed file all records
+    /// count once the ranges touch.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn find_hash(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        hash: TxHash,
+        within: SeqRange,
+        offsets: Range<Offset>,
+    ) -> Result<Vec<FoundHash>, ReadError> {
+        let mut found = Vec::new();
+        let Some(log) = self.shared.log(log) else { return Ok(found) };
+        let files = log.files();
+        for (place, file) in files.iter().enumerate() {
+            let seqs = seq_range(&files, place);
+            if seqs.to < within.from || seqs.from > within.to {
+                continue;
+            }
+            match &file.index {
+                FileIndex::Side(side) => {
+                    self.shared
+                        .hashes_in_side(file, side, partition, hash, &offsets, &mut found)?;
+                }
+                FileIndex::Ram(_) => {
+                    self.shared
+                        .hashes_in_ram(file, partition, hash, within, &offsets, &mut found)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The first record of a partition made at or after `time`: its first offset and its time. Reads no record.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn first_at_or_after(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        time: Micros,
+    ) -> Result<Option<(Offset, Micros)>, ReadError> {
+        let Some(log) = self.shared.log(log) else { return Ok(None) };
+        for file in log.files().iter() {
+            let found = match &file.index {
+                FileIndex::Ram(index) => index.read().first_at_or_after(partition, time),
+                FileIndex::Side(side) => self.shared.first_in_side(file, side, partition, time)?,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Hands over the hashes of every message record made at or after `since`, to fill the duplicate filters.
+    ///
+    /// Shape: by log, file by file; within a file by partition and offset when it is sealed, else in the order
+    /// written. The range says which entries the record may belong to.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn hashes_since(&self, since: Micros, f: &mut HashSink<'_>) -> Result<(), ReadError> {
+        let mut hashes = Vec::new();
+        for log in self.shared.all_logs() {
+            let files = log.files();
+            for (place, file) in files.iter().enumerate() {
+                match &file.index {
+                    FileIndex::Side(side) if side.created.1 < since => {}
+                    FileIndex::Side(_) => {
+                        let range = seq_range(&files, place);
+                        self.shared.side_hashes(file, &mut |record| {
+                            if record.head.created >= since {
+                                hashes.clear();
+                                hashes.extend(record.tx_hashes());
+                                let head = record.head;
+                                f(log.id, range, head.partition, &hashes, head.created);
+                            }
+                        })?;
+                    }
+                    FileIndex::Ram(_) => self.shared.scan_hashes(&log, file, &mut |record| {
+                        if record.head.created >= since {
+                            hashes.clear();
+                            hashes.extend(record.tx_hashes());
+                            let head = record.head;
+                            let range = SeqRange { from: head.seq, to: head.seq };
+                            f(log.id, range, head.partition, &hashes, head.created);
+                        }
+                    })?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Entries that records of the file at `place` may belong to.
+pub(crate) fn seq_range(files: &[Arc<LogFile>], place: usize) -> SeqRange {
+    let from = files.get(place).map_or(EntryIndex(0), |file| file.first_seq);
+    let to = files.get(place + 1).map_or(u64::MAX, |next| next.first_seq.0.saturating_sub(1));
+    SeqRange { from, to: EntryIndex(to) }
+}
+
+impl Shared {
+    fn read(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+        wait: Wait,
+    ) -> Maybe<Vec<StoredRecord>> {
+        let Some(log) = self.log(log) else { return Ok(Some(Vec::new())) };
+        let files = log.files();
+        let start = ready!(self.start_file(&files, partition, from, wait));
+        let mut records = Vec::new();
+        let mut next = from;
+        let mut left = limit;
+        let mut expected = None;
+        for file in files.get(start..).unwrap_or_default() {
+            let mut wanted = Vec::new();
+            let mut full = false;
+            while !full {
+                let (found, _) = ready!(self.records(file, partition, next, LOOK_UP, wait));
+                let Some(last) = found.last() else { break };
+                next = last.end;
+                for record in found {
+                    if expected.is_some_and(|base| record.base != base) {
+                        let what = "offsets before this record are missing";
+                        return Err(damage(&file.path, record.at, what));
+                    }
+                    let first = wanted.is_empty() && records.is_empty();
+                    full = !first && (left.messages == 0 || u64::from(record.len) > left.bytes);
+                    if full {
+                        break;
+                    }
+                    let counted = record.end.0 - record.base.0.max(from.0).min(record.end.0);
+                    let counted = u32::try_from(counted).unwrap_or(u32::MAX);
+                    left.messages = left.messages.saturating_sub(counted);
+                    left.bytes = left.bytes.saturating_sub(u64::from(record.len));
+                    expected = Some(record.end);
+                    wanted.push(record);
+                }
+            }
+            ready!(self.read_records(file, &wanted, wait, &mut records));
+            if full {
+                break;
+            }
+        }
+        Ok(Some(records))
+    }
+
+    /// The file with which reading starts: the newest one with a record at or below `from`, else the oldest one with
+    /// a later record.
+    fn start_file(
+        &self,
+        files: &[Arc<LogFile>],
+        partition: PartitionId,
+        from: Offset,
+        wait: Wait,
+    ) -> Maybe<usize> {
+        let mut start = files.len();
+        for (place, file) in files.iter().enumerate().rev() {
+            let (found, floor) = ready!(self.records(file, partition, from, 1, wait));
+            if !found.is_empty() {
+                start = place;
+            }
+            if floor {
+                break;
+            }
+        }
+        Ok(Some(start))
+    }
+
+    /// Up to `max` records of the partition that end after `from`; and whether one starts at or below it.
+    fn records(
+        &self,
+        file: &LogFile,
+        partition: PartitionId,
+        from: Offset,
+        max: usize,
+        wait: Wait,
+    ) -> Maybe<(Vec<QidxRecord>, bool)> {
+        let side = match &file.index {
+            FileIndex::Ram(index) => {
+                return Ok(Some(index.read().records(partition, from, max)));
+            }
+            FileIndex::Side(side) => side,
+        };
+        let mut found = Vec::new();
+        if partition < side.partitions.0 || partition > side.partitions.1 {
+            return Ok(Some((found, false)));
+        }
+        let mut floor = false;
+        let mut block = side.index_block_of((partition, from));
+        while side.index_key(block).is_some_and(|key| key.0 <= partition) {
+            for record in ready!(self.index_block(file, side, block, wait)) {
+                if record.partition == partition {
+                    floor |= record.base <= from;
+                    if record.end > from && found.len() < max {
+                        found.push(record);
+                    }
+                }
+            }
+            if !found.is_empty() {
+                break;
+            }
+            block += 1;
+        }
+        Ok(Some((found, floor)))
+    }
+
+    fn index_block(
+        &self,
+        file: &LogFile,
+        side: &SideIndex,
+        block: usize,
+        wait: Wait,
+    ) -> Maybe<Vec<QidxRecord>> {
+        let Some(range) = side.index_range(block) else { return Ok(Some(Vec::new())) };
+        let bytes = ready!(self.side_block(file, Ext::Index, range, wait));
+        let (records, _) = bytes.as_chunks::<QIDX_RECORD_LEN>();
+        Ok(Some(records.iter().filter_map(|raw| QidxRecord::decode(raw)).collect()))
+    }
+
+    /// A block of a side file, verified against the checksum taken at open.
+    fn side_block(
+        &self,
+        file: &LogFile,
+        ext: Ext,
+        (from, until, sum): (u64, u64, u64),
+        wait: Wait,
+    ) -> Maybe<Vec<u8>> {
+        let bytes = ready!(self.pread(file, ext, from, until.saturating_sub(from), wait));
+        if checksum(&bytes) == sum {
+            Ok(Some(bytes))
+        } else {
+            let path = file.path.with_extension(if ext == Ext::Index { "qidx" } else { "qhsh" });
+            Err(damage(&path, from, "the block is not what it was at the start"))
+        }
+    }
+
+    /// Reads `records` of one file, those close together by one call, and verifies each.
+    fn read_records(
+        &self,
+        file: &LogFile,
+        records: &[QidxRecord],
+        wait: Wait,
+        out: &mut Vec<StoredRecord>,
+    ) -> Maybe<()> {
+        let close = |a: &QidxRecord, b: &QidxRecord| {
+            let end = a.at + u64::from(a.len);
+            b.at >= end && b.at - end <= GAP_MAX
+        };
+        for run in records.chunk_by(close) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let len = last.at + u64::from(last.len) - first.at;
+            let bytes = Bytes::from(ready!(self.pread(file, Ext::Log, first.at, len, wait)));
+            for wanted in run {
+                let from = usize::try_from(wanted.at - first.at).unwrap_or(usize::MAX);
+                let whole = bytes.slice(from..from + wanted.len as usize);
+                let record = verify(file, wanted, &whole)?;
+                let hashes_len = record.hashes.len();
+                let payload_at = whole.len() - record.payload.len();
+                let head = record.head;
+                out.push(StoredRecord {
+                    base: head.base,
+                    count: head.count,
+                    created: head.created,
+                    index: head.seq,
+                    compressed: head.compressed,
+                    hashes: whole.slice(payload_at - hashes_len..payload_at),
+                    payload: whole.slice(payload_at..),
+                });
+            }
+            add(&self.counters.records_read, run.len() as u64);
+        }
+        Ok(Some(()))
+    }
+
+    fn hashes_in_side(
+        &self,
+        file: &LogFile,
+        side: &SideIndex,
+        partition: PartitionId,
+        hash: TxHash,
+        offsets: &Range<Offset>,
+        found: &mut Vec<FoundHash>,
+    ) -> Result<(), ReadError> {
+        if partition < side.partitions.0 || partition > side.partitions.1 {
+            return Ok(());
+        }
+        let mut block = side.hash_block_of((partition, offsets.start));
+        while side.hash_key(block).is_some_and(|key| key < (partition, offsets.end)) {
+            let Some(range) = side.hash_range(block) else { break };
+            let bytes = self.side_block(file, Ext::Hashes, range, Wait::Yes)?.unwrap_or_default();
+            let mut rest = bytes.as_slice();
+            while let Some(record) = QhshRecord::decode(rest) {
+                rest = rest.get(record.total_len()..).unwrap_or_default();
+                if record.head.partition == partition {
+                    let head = record.head;
+                    collect(record.hashes, head.base, head.created, hash, offsets, found);
+                }
+            }
+            block += 1;
+        }
+        Ok(())
+    }
+
+    fn hashes_in_ram(
+        &self,
+        file: &LogFile,
+        partition: PartitionId,
+        hash: TxHash,
+        within: SeqRange,
+        offsets: &Range<Offset>,
+        found: &mut Vec<FoundHash>,
+    ) -> Result<(), ReadError> {
+        let mut next = offsets.start;
+        while next < offsets.end {
+            let (records, _) =
+                self.records(file, partition, next, LOOK_UP, Wait::Yes)?.unwrap_or_default();
+            let Some(last) = records.last() else { break };
+            next = last.end;
+            for wanted in records.iter().take_while(|record| record.base < offsets.end) {
+                let len = u64::from(wanted.len);
+                let bytes =
+                    self.pread(file, Ext::Log, wanted.at, len, Wait::Yes)?.unwrap_or_default();
+                let record = verify(file, wanted, &bytes)?;
+                if (within.from..=within.to).contains(&record.head.seq) {
+                    let head = record.head;
+                    collect(record.hashes, head.base, head.created, hash, offsets, found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn first_in_side(
+        &self,
+        file: &LogFile,
+        side: &SideIndex,
+        partition: PartitionId,
+        time: Micros,
+    ) -> Result<Option<(Offset, Micros)>, ReadError> {
+        let outside = partition < side.partitions.0 || partition > side.partitions.1;
+        if outside || side.created.1 < time {
+            return Ok(None);
+        }
+        // Blocks that may hold the partition; times ascend within it, so they can be bisected.
+        let mut low = side.index_block_of((partition, Offset(0)));
+        let mut high = side.index_block_of((partition, Offset(u64::MAX)));
+        let last_block = high.min(side.index_block_count().saturating_sub(1));
+        let ours = |block: usize| -> Result<Vec<QidxRecord>, ReadError> {
+            let all = self.index_block(file, side, block, Wait::Yes)?.unwrap_or_default();
+            Ok(all.into_iter().filter(|record| record.partition == partition).collect())
+        };
+        while low < high {
+            let middle = low.midpoint(high);
+            if ours(middle)?.last().is_some_and(|record| record.created >= time) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        for block in low..=last_block {
+            if let Some(record) = ours(block)?.iter().find(|record| record.created >= time) {
+                return Ok(Some((record.base, record.created)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Every record of a sealed file's hashes.
+    fn side_hashes(
+        &self,
+        file: &LogFile,
+        f: &mut dyn FnMut(&QhshRecord<'_>),
+    ) -> Result<(), ReadError> {
+        let path = file.path.with_extension("qhsh");
+        let handle = self.open_read(file, Ext::Hashes)?;
+        let bytes = read_whole(&*handle).map_err(Fault::io(&path, "read"))?;
+        let (_, records) =
+            qhsh::decode(&bytes).map_err(|error| damage(&path, 0, error.to_string()))?;
+        records.iter().for_each(f);
+        Ok(())
+    }
+
+    /// Every message record of a file without side files.
+    fn scan_hashes(
+        &self,
+        log: &Log,
+        file: &LogFile,
+        f: &mut dyn FnMut(&Record<'_>),
+    ) -> Result<(), ReadError> {
+        let end = {
+            let tail = log.tail.lock();
+            let sealed = tail.sealed.iter().find(|sealed| sealed.number == file.number);
+            sealed.map_or(tail.end, |sealed| sealed.len)
+        };
+        let handle = self.open_read(file, Ext::Log)?;
+        let mut scan = FileScan::new(handle, HEADER_LEN as u64, end, CHUNK_WHOLE);
+        loop {
+            let at = scan.at();
+            match scan.step().map_err(Fault::io(&file.path, "read"))? {
+                Step::Record(_, record) if record.head.kind.is_message() => f(&record),
+                Step::Record(..) => {}
+                Step::End => return Ok(()),
+                Step::Bad(error) => return Err(damage(&file.path, at, error.to_string())),
+            }
+        }
+    }
+
+    fn open_read(
+        &self,
+        file: &LogFile,
+        ext: Ext,
+    ) -> Result<Arc<dyn queen_io::DiskFile>, ReadError> {
+        if ext == Ext::Log
+            && let Some(handle) = &*file.handle.read()
+        {
+            return Ok(handle.clone());
+        }
+        let path = side_path(file, ext);
+        let opened = self.handles.open(&*self.disk, (file.log, file.number, ext), &path);
+        opened.map_err(|error| Fault::io(&path, "open")(error).into())
+    }
+
+    /// `len` bytes at `at`; a file that ends earlier is damaged.
+    fn pread(&self, file: &LogFile, ext: Ext, at: u64, len: u64, wait: Wait) -> Maybe<Vec<u8>> {
+        let path = side_path(file, ext);
+        let size = usize::try_from(len).map_err(|_| damage(&path, at, "too long to read"))?;
+        if wait == Wait::No {
+            let writer = if ext == Ext::Log { file.handle.read().clone() } else { None };
+            let cached = writer.or_else(|| self.handles.cached((file.log, file.number, ext)));
+            let Some(handle) = cached else { return Ok(None) };
+            let mut bytes = vec![0; size];
+            return match handle.read_at_nowait(&mut bytes, at) {
+                Ok(Some(count)) if count == size => Ok(Some(bytes)),
+                Ok(_) => Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(None),
+                Err(error) => Err(Fault::io(&path, "read")(error).into()),
+            };
+        }
+        let handle = self.open_read(file, ext)?;
+        let mut bytes = vec![0; size];
+        match read_exact_at(&*handle, &mut bytes, at) {
+            Ok(()) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(damage(&path, at, "the file ends before the record does"))
+            }
+            Err(error) => Err(Fault::io(&path, "read")(error).into()),
+        }
+    }
+}
+
+fn side_path(file: &LogFile, ext: Ext) -> PathBuf {
+    match (ext, file.path.parent()) {
+        (Ext::Log, _) | (_, None) => file.path.clone(),
+        (_, Some(dir)) => file_path(dir, file.number, ext),
+    }
+}
+
+fn damage(path: &Path, offset: u64, reason: impl Into<String>) -> ReadError {
+    ReadError::Damage { file: path.to_path_buf(), offset, reason: reason.into() }
+}
+
+/// The record at the start of `bytes`, which must be the one the index names.
+fn verify<'a>(
+    file: &LogFile,
+    wanted: &QidxRecord,
+    bytes: &'a [u8],
+) -> Result<Record<'a>, ReadError> {
+    let record = decode(bytes).map_err(|error| damage(&file.path, wanted.at, error.to_string()))?;
+    let head = record.head;
+    let same = head.kind.is_message()
+        && (head.partition, head.base, head.count) == (wanted.partition, wanted.base, wanted.count)
+        && record.total_len() == bytes.len();
+    if same {
+        Ok(record)
+    } else {
+        Err(damage(&file.path, wanted.at, "not the record its index names"))
+    }
+}
+
+fn collect(
+    hashes: &[u8],
+    base: Offset,
+    created: Micros,
+    hash: TxHash,
+    offsets: &Range<Offset>,
+    found: &mut Vec<FoundHash>,
+) {
+    let (hashes, _) = hashes.as_chunks::<HASH_LEN>();
+    for (offset, stored) in (base.0..).zip(hashes) {
+        if *stored == hash.0 && offsets.contains(&Offset(offset)) {
+            found.push(FoundHash { offset: Offset(offset), created });
+        }
+    }
+}

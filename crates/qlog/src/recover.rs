@@ -1,0 +1,480 @@
+//! Recovery: merges the logs above the durable index, hands over every complete entry, cuts the rest.
+//!
+//! A group is synced log by log with no order between them, so a crash can leave some parts of an entry and not
+//! others. An entry counts only when all its parts are there. The run of complete entries ends at the first gap; what
+//! lies behind was never acknowledged and is cut from every log.
+//!
+//! The cut may be interrupted anywhere: it only removes parts at and behind the gap, so the next recovery finds the
+//! same gap. Within a log the newest file goes first, each removal durable before the next, so the file numbers
+//! never have a hole. Memory: one pending entry per log.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::RwLock;
+use queen_io::OpenMode;
+use queen_record::hash::checksum;
+use queen_record::header::{FIRST_SEQ_AT, HEADER_LEN};
+use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
+use queen_record::record::EntryBody;
+
+use crate::error::{Fault, OpenError};
+use crate::file::{FileIndex, LogFile};
+use crate::log::{Log, Mark};
+use crate::names::{Ext, file_path};
+use crate::open::{remove_sides, scan_file};
+use crate::scan::{CHUNK_MERGE, FileScan, Step};
+use crate::shared::Shared;
+
+/// A log as opening left it.
+pub(crate) struct Opened {
+    pub(crate) log: Arc<Log>,
+    /// File and byte behind the last record at or below the durable index; `None` without files.
+    pub(crate) from: Option<(u64, u64)>,
+    /// Whether the durable point said so.
+    pub(crate) recorded: bool,
+    /// Bytes behind the last verified record that are not zero.
+    pub(crate) torn_bytes: u64,
+    /// Length of the active file.
+    pub(crate) physical_len: u64,
+}
+
+/// A complete entry above the durable index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredEntry {
+    /// Its index.
+    pub index: EntryIndex,
+    /// Raft term; 0 on the local replicator.
+    pub term: u64,
+    /// The entry's time.
+    pub now: Micros,
+    /// Its bytes, without payloads.
+    pub bytes: Vec<u8>,
+    /// The message records it has, by log, in effect order within one.
+    pub messages: Vec<MessageHead>,
+}
+
+/// One message record of a recovered entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageHead {
+    /// The log that holds it.
+    pub log: LogId,
+    /// Partition.
+    pub partition: PartitionId,
+    /// Offset of the first message.
+    pub base: Offset,
+    /// Messages.
+    pub count: u32,
+    /// Time of creation.
+    pub created: Micros,
+}
+
+/// What recovery delivered and cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// Highest entry that is in the logs now.
+    pub last: EntryIndex,
+    /// Entries delivered.
+    pub delivered: u64,
+    /// Entries of which something was cut.
+    pub entries: u64,
+    /// Bytes cut; zeros written ahead do not count.
+    pub bytes: u64,
+    /// Logs of which something was cut.
+    pub logs: Vec<LogCut>,
+}
+
+/// What was cut from one log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogCut {
+    /// The log.
+    pub log: LogId,
+    /// File that is active now.
+    pub number: u64,
+    /// Where it ends now.
+    pub end: u64,
+    /// Bytes cut, over all files.
+    pub bytes: u64,
+}
+
+/// The second half of opening; nothing may be appended before it has run.
+#[must_use = "the logs accept nothing before recovery has run"]
+pub struct Recovery {
+    shared: Arc<Shared>,
+    durable: EntryIndex,
+    readers: Vec<PartReader>,
+}
+
+impl Recovery {
+    pub(crate) fn new(shared: Arc<Shared>, durable: EntryIndex, opened: Vec<Opened>) -> Self {
+        let readers = opened.into_iter().map(|log| PartReader::new(log, durable)).collect();
+        Self { shared, durable, readers }
+    }
+
+    /// Delivers every complete entry above the durable index, in order, then cuts the rest from every log and makes
+    /// all of it durable.
+    ///
+    /// # Errors
+    /// [`OpenError`]: refuse to start. `Rejected` carries what `f` said, and nothing was cut. After an I/O error the
+    /// next start ends the same way as this one would have.
+    pub fn for_each(
+        mut self,
+        f: &mut dyn FnMut(RecoveredEntry) -> Result<(), String>,
+    ) -> Result<Cut, OpenError> {
+        let mut heads = BinaryHeap::new();
+        for (place, reader) in self.readers.iter_mut().enumerate() {
+            if let Some(index) = reader.advance(&self.shared)? {
+                heads.push(Reverse((index, place)));
+            }
+        }
+        let mut next = self.durable.next();
+        let mut cut = Cut::default();
+        loop {
+            let mut places = Vec::new();
+            while let Some(Reverse((_, place))) =
+                heads.peek().copied().filter(|Reverse((index, _))| *index == next)
+            {
+                heads.pop();
+                places.push(place);
+            }
+            let Some(entry) = self.complete(next, &places)? else { break };
+            f(entry).map_err(|reason| OpenError::Rejected { index: next, reason })?;
+            cut.delivered += 1;
+            for place in places {
+                let Some(reader) = self.readers.get_mut(place) else { continue };
+                reader.delivered();
+                if let Some(index) = reader.advance(&self.shared)? {
+                    heads.push(Reverse((index, place)));
+                }
+            }
+            next = next.next();
+        }
+        self.cut(next, &mut cut)?;
+        Ok(cut)
+    }
+
+    /// The entry made of the pending parts at `places`, or `None` when it is incomplete.
+    fn complete(
+        &mut self,
+        index: EntryIndex,
+        places: &[usize],
+    ) -> Result<Option<RecoveredEntry>, OpenError> {
+        let mut parts: Vec<(LogId, &Part)> = Vec::with_capacity(places.len());
+        for place in places {
+            if let Some(reader) = self.readers.get(*place)
+                && let Some(part) = &reader.pending
+            {
+                parts.push((reader.log.id, part));
+            }
+        }
+        parts.sort_by_key(|(log, _)| *log);
+        let Some((_, first)) = parts.first().copied() else { return Ok(None) };
+        let whole = parts.iter().find_map(|(_, part)| match &part.body {
+            Body::Whole(bytes) => Some(bytes),
+            Body::Stub { .. } => None,
+        });
+        let name = whole.map(|bytes| (checksum(bytes), bytes.len() as u64));
+        for (log, part) in &parts {
+            let what = if part.copies != first.copies {
+                Some("copies")
+            } else if part.term != first.term {
+                Some("term")
+            } else if part.now != first.now {
+                Some("time")
+            } else {
+                match (&part.body, whole) {
+                    (Body::Whole(bytes), Some(other)) if bytes != other => Some("bytes"),
+                    (Body::Stub { digest, len }, Some(_))
+                        if name != Some((*digest, u64::from(*len))) =>
+                    {
+                        Some("digest")
+                    }
+                    _ => None,
+                }
+            };
+            if let Some(what) = what {
+                return Err(OpenError::PartsDisagree { index, what, log: *log });
+            }
+        }
+        let count = parts.len() as u64;
+        if count > first.copies {
+            let log = parts.last().map(|(log, _)| *log).unwrap_or_default();
+            return Err(OpenError::PartsDisagree { index, what: "the number of parts", log });
+        }
+        let Some(bytes) = whole.filter(|_| count == first.copies) else { return Ok(None) };
+        Ok(Some(RecoveredEntry {
+            index,
+            term: first.term,
+            now: first.now,
+            bytes: bytes.clone(),
+            messages: parts.iter().flat_map(|(_, part)| part.messages.iter().copied()).collect(),
+        }))
+    }
+
+    fn cut(self, next: EntryIndex, cut: &mut Cut) -> Result<(), OpenError> {
+        let mut indexes = BTreeSet::new();
+        for mut reader in self.readers {
+            let Some(to) = reader.end_of_complete() else { continue };
+            reader.collect_indexes(&self.shared, &mut indexes)?;
+            let bytes = cut_log(&self.shared, &reader, to, next)?;
+            if bytes > 0 {
+                cut.bytes += bytes;
+                cut.logs.push(LogCut { log: reader.log.id, number: to.0, end: to.1, bytes });
+            }
+        }
+        cut.entries = indexes.len() as u64;
+        cut.last = EntryIndex(next.0 - 1);
+        self.shared.appended.store(cut.last.0, Ordering::SeqCst);
+        self.shared.recovered.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Cuts one log to file `number`, byte `end`, and makes what is left durable; returns the bytes cut.
+fn cut_log(
+    shared: &Shared,
+    reader: &PartReader,
+    (number, end): (u64, u64),
+    next: EntryIndex,
+) -> Result<u64, Fault> {
+    let log = &reader.log;
+    let disk = &*shared.disk;
+    let mut bytes = reader.torn_bytes;
+    for (file, file_end) in reader.files.iter().rev().take_while(|(file, _)| *file > number) {
+        let path = file_path(&log.dir, *file, Ext::Log);
+        remove_sides(disk, &log.dir, *file)?;
+        disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+        shared.sync_dir(&log.dir)?;
+        bytes += file_end - HEADER_LEN as u64;
+    }
+    let Some((_, file_end)) = reader.files.iter().find(|(file, _)| *file == number) else {
+        return Ok(bytes);
+    };
+    bytes += file_end - end;
+    let removed = reader.files.last().is_some_and(|(file, _)| *file > number);
+    if removed && remove_sides(disk, &log.dir, number)? {
+        shared.sync_dir(&log.dir)?;
+    }
+    let files = log.files();
+    let Some(kept) = files.iter().find(|file| file.number == number) else { return Ok(bytes) };
+    let path = file_path(&log.dir, number, Ext::Log);
+    let physical = if removed { *file_end } else { reader.physical_len };
+    let empty = end == HEADER_LEN as u64;
+    let lower = empty && kept.first_seq > next;
+    let unsynced = reader.from.is_some_and(|from| from < (number, end));
+    if physical > end || lower || unsynced {
+        let file = disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
+        if physical > end {
+            file.set_len(end).map_err(Fault::io(&path, "cut"))?;
+        }
+        if lower {
+            // A first seq above the next entry would hide that entry from whoever looks files up by seq.
+            file.write_all_at(&next.0.to_le_bytes(), FIRST_SEQ_AT)
+                .map_err(Fault::io(&path, "write header"))?;
+        }
+        shared.sync_file(&*file, &path)?;
+    }
+    if removed || *file_end > end || lower {
+        let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+        let first_seq = if lower { next } else { kept.first_seq };
+        let scan = scan_file(file, end, first_seq).map_err(Fault::io(&path, "read"))?;
+        let index = FileIndex::Ram(RwLock::new(scan.index));
+        let active = LogFile::new(log.id, number, first_seq, path, index);
+        let mut list: Vec<_> = files.iter().filter(|file| file.number < number).cloned().collect();
+        list.push(active);
+        log.set_files(list);
+    }
+    let mut tail = log.tail.lock();
+    tail.sealed.retain(|file| file.number < number);
+    tail.number = number;
+    tail.end = end;
+    tail.allocated = end;
+    tail.last = tail.marks.back().map_or(EntryIndex(0), |mark| mark.index);
+    Ok(bytes)
+}
+
+enum Body {
+    Whole(Vec<u8>),
+    Stub { digest: u64, len: u32 },
+}
+
+/// An entry's part in one log, with its messages there.
+struct Part {
+    copies: u64,
+    term: u64,
+    now: Micros,
+    index: EntryIndex,
+    body: Body,
+    messages: Vec<MessageHead>,
+    /// Where its first record starts.
+    start: (u64, u64),
+    /// Where its last record ends.
+    end: (u64, u64),
+}
+
+/// Reads the parts of one log, in order.
+struct PartReader {
+    log: Arc<Log>,
+    /// Number and end of the records of each file.
+    files: Vec<(u64, u64)>,
+    place: usize,
+    scan: Option<FileScan>,
+    from: Option<(u64, u64)>,
+    durable: EntryIndex,
+    /// Highest entry above the durable index that was read.
+    above: EntryIndex,
+    /// Whether the walk starts at a recorded place, behind which nothing is durable.
+    recorded: bool,
+    pending: Option<Part>,
+    /// Where the messages start that have no part behind them: the end of a torn group.
+    dangling: Option<(u64, u64)>,
+    torn_bytes: u64,
+    physical_len: u64,
+}
+
+impl PartReader {
+    fn new(opened: Opened, above: EntryIndex) -> Self {
+        let files = {
+            let tail = opened.log.tail.lock();
+            let sealed = tail.sealed.iter().map(|file| (file.number, file.len));
+            let active = (tail.number > 0).then_some((tail.number, tail.end));
+            sealed.chain(active).collect::<Vec<_>>()
+        };
+        let number = opened.from.map_or(0, |(number, _)| number);
+        let place = files.iter().position(|file| file.0 == number).unwrap_or(files.len());
+        Self {
+            log: opened.log,
+            files,
+            place,
+            scan: None,
+            from: opened.from,
+            durable: above,
+            above,
+            recorded: opened.recorded,
+            pending: None,
+            dangling: None,
+            torn_bytes: opened.torn_bytes,
+            physical_len: opened.physical_len,
+        }
+    }
+
+    /// Reads up to the next part; its index, or `None` at the end of the log.
+    fn advance(&mut self, shared: &Shared) -> Result<Option<EntryIndex>, OpenError> {
+        let mut messages: Vec<MessageHead> = Vec::new();
+        let mut open: Option<(EntryIndex, (u64, u64))> = None;
+        while let Some((number, end)) = self.files.get(self.place).copied() {
+            let path = file_path(&self.log.dir, number, Ext::Log);
+            let mut scan = if let Some(scan) = self.scan.take() {
+                scan
+            } else {
+                let at = self.from.filter(|from| from.0 == number).map_or(32, |from| from.1);
+                let file =
+                    shared.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+                FileScan::new(file, at, end, CHUNK_MERGE)
+            };
+            let here = scan.at();
+            let order =
+                |reason: String| OpenError::OutOfOrder { file: path.clone(), offset: here, reason };
+            let step = scan.step().map_err(Fault::io(&path, "read"))?;
+            let (at, record) = match step {
+                Step::Record(at, record) => (at, record),
+                Step::Bad(error) => {
+                    let reason = error.to_string();
+                    return Err(OpenError::SealedDamage { file: path, offset: here, reason });
+                }
+                Step::End => {
+                    let last = self.place + 1 == self.files.len();
+                    if let Some((index, start)) = open.filter(|_| !last) {
+                        return Err(order(format!("entry {index} at {start:?} has no part")));
+                    }
+                    self.place += 1;
+                    continue;
+                }
+            };
+            let head = record.head;
+            let record_end = (number, at + record.total_len() as u64);
+            if let Some((index, _)) = open.filter(|(index, _)| *index != head.seq) {
+                return Err(order(format!("entry {index} has no part before entry {}", head.seq)));
+            }
+            let part = record.entry_part();
+            let start = open.map_or((number, at), |(_, start)| start);
+            let taken = match part {
+                None => {
+                    messages.push(MessageHead {
+                        log: self.log.id,
+                        partition: head.partition,
+                        base: head.base,
+                        count: head.count,
+                        created: head.created,
+                    });
+                    open = Some((head.seq, start));
+                    None
+                }
+                Some(part) => Some(Part {
+                    copies: part.copies,
+                    term: part.term,
+                    now: part.now,
+                    index: part.index,
+                    body: match part.body {
+                        EntryBody::Whole(bytes) => Body::Whole(bytes.to_vec()),
+                        EntryBody::Stub { digest, len } => Body::Stub { digest, len },
+                    },
+                    messages: Vec::new(),
+                    start,
+                    end: record_end,
+                }),
+            };
+            self.scan = Some(scan);
+            let Some(mut part) = taken else { continue };
+            part.messages = std::mem::take(&mut messages);
+            open = None;
+            if part.index <= self.durable && self.above == self.durable && !self.recorded {
+                let mark = Mark { index: part.index, number: part.end.0, end: part.end.1 };
+                self.log.tail.lock().marks.push_back(mark);
+                continue;
+            }
+            if part.index <= self.above {
+                return Err(order(format!("entry {} follows entry {}", part.index, self.above)));
+            }
+            let index = part.index;
+            self.above = index;
+            self.pending = Some(part);
+            return Ok(Some(index));
+        }
+        self.dangling = open.map(|(_, start)| start);
+        Ok(None)
+    }
+
+    /// The pending part is part of a complete entry.
+    fn delivered(&mut self) {
+        if let Some(part) = self.pending.take() {
+            let mark = Mark { index: part.index, number: part.end.0, end: part.end.1 };
+            self.log.tail.lock().marks.push_back(mark);
+        }
+    }
+
+    /// Where the log's complete entries end.
+    fn end_of_complete(&self) -> Option<(u64, u64)> {
+        let pending = self.pending.as_ref().map(|part| part.start);
+        pending.or(self.dangling).or_else(|| self.files.last().copied())
+    }
+
+    /// Walks what will be cut and notes whose it was. Its order does not matter any more.
+    fn collect_indexes(
+        &mut self,
+        shared: &Shared,
+        indexes: &mut BTreeSet<EntryIndex>,
+    ) -> Result<(), OpenError> {
+        while let Some(part) = self.pending.take() {
+            indexes.insert(part.index);
+            match self.advance(shared) {
+                Ok(_) => {}
+                Err(OpenError::Io(fault)) => return Err(fault.into()),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+}

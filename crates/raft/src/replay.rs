@@ -1,0 +1,58 @@
+//! What a restart hands to apply: every complete entry above the checkpoint, checked against its messages.
+
+use queen_model::{Append, Effect, Entry};
+use queen_qlog::{Cut, MessageHead, OpenError, RecoveredEntry, Recovery};
+use queen_record::ids::EntryIndex;
+
+/// Why the logs cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The logs refuse.
+    #[error(transparent)]
+    Logs(#[from] OpenError),
+}
+
+/// Hands each recovered entry to `apply` in order, then cuts what is incomplete.
+///
+/// # Errors
+/// When the logs refuse, when an entry's bytes are none, when an append has no message record, or when `apply`
+/// says so. Nothing was cut then.
+pub fn replay(
+    recovery: Recovery,
+    apply: &mut dyn FnMut(EntryIndex, u64, &Entry) -> Result<(), String>,
+) -> Result<Cut, ReplayError> {
+    let cut = recovery.for_each(&mut |recovered| {
+        let index = recovered.index;
+        let entry = Entry::decode(&recovered.bytes)
+            .map_err(|error| format!("entry {index} does not decode: {error}"))?;
+        check_messages(&entry, &recovered)
+            .map_err(|append| format!("entry {index} has no message record for {append}"))?;
+        apply(index, recovered.term.max(1), &entry)
+    })?;
+    Ok(cut)
+}
+
+/// Whether every append of the entry has its message record; the error names the one that has not.
+fn check_messages(entry: &Entry, recovered: &RecoveredEntry) -> Result<(), String> {
+    let key = |head: &MessageHead| (head.partition, head.base);
+    let mut heads: Vec<&MessageHead> = recovered.messages.iter().collect();
+    heads.sort_unstable_by_key(|head| key(head));
+    let matches = |append: &Append| {
+        let found = heads.binary_search_by_key(&(append.id, append.base), |head| key(head));
+        let head = found.ok().and_then(|at| heads.get(at));
+        head.is_some_and(|head| head.count == append.count() && head.created == append.created)
+    };
+    let mut appends = 0;
+    for effect in &entry.effects {
+        if let Effect::Append(append) = effect {
+            appends += 1;
+            if !matches(append) {
+                return Err(format!("partition {} offset {}", append.id, append.base));
+            }
+        }
+    }
+    if appends != heads.len() {
+        return Err(format!("{} records of {appends} appends", heads.len()));
+    }
+    Ok(())
+}

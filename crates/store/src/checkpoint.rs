@@ -1,0 +1,70 @@
+//! What a checkpoint of the store can do, whatever keeps it.
+
+use queen_state::Keyspace;
+
+use crate::error::StoreError;
+
+/// One changed row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The table.
+    pub keyspace: Keyspace,
+    /// 1 to 511 bytes. In `Keyspace::Meta` keys that begin with `store_` belong to the store.
+    pub key: Vec<u8>,
+    /// The row's bytes, without a seal; `None` deletes the row, which need not exist.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What a load found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Number of rows handed out.
+    pub rows: u64,
+    /// There was no checkpoint: an empty one has been made. Damage, when the logs say that there was one.
+    pub fresh: bool,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Number of changes.
+    pub rows: u64,
+    /// Bytes of their keys and stored values.
+    pub bytes: u64,
+    /// Time to put the rows into the transaction, µs.
+    pub put_us: i64,
+    /// Time to commit and sync, µs.
+    pub commit_us: i64,
+}
+
+/// Takes a loaded row: table, key, value without its seal. An error says why the row cannot be.
+pub type OnRow<'r> = &'r mut dyn FnMut(Keyspace, &[u8], &[u8]) -> Result<(), String>;
+
+/// One durable image of all rows, replaced by a newer one as a whole.
+///
+/// After a crash at any moment the image is the last one that a `write` reported, or the one that was being
+/// written: never a mix, and never neither.
+pub trait Checkpoint: Send {
+    /// Reads and verifies every row, in the order of `Keyspace::ALL` and of the keys, and hands it to `row`; an
+    /// error from there is damage of that row. Verified are: the seal of each row; strictly ascending keys; the
+    /// number of rows and the sum of their checksums against what the last write recorded; the format; and
+    /// everything that the keeper's own layout lets it verify. Makes an empty checkpoint where there is none.
+    ///
+    /// # Errors
+    /// `Damage`, `TooNew`: refuse to start. Rows that were handed out before must be thrown away.
+    fn load(&mut self, row: OnRow<'_>) -> Result<Loaded, StoreError>;
+
+    /// Writes all changes in one transaction, durable when this returns. Fastest with changes sorted by table and
+    /// key; of two changes of one row the later one counts. Verifies the old value of each changed row.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `KeyReserved`: nothing was written. Any other: the store is poisoned, and the process has
+    /// to end.
+    fn write(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<Written, StoreError>;
+
+    /// Verifies every row against the file again, as `load` does; returns their number.
+    ///
+    /// # Errors
+    /// As `load`. Damage poisons nothing; the caller stops the process.
+    fn verify(&mut self) -> Result<u64, StoreError>;
+}
