@@ -1,1 +1,65 @@
-fn main() {}
+//! All automation of the workspace. One command, one file; nothing here is part of the product.
+//!
+//! `cargo xtask` without a command lists what there is.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "this program talks to the person who called it")]
+
+mod args;
+mod chaos;
+mod ci;
+mod decode;
+mod demo;
+mod http;
+mod node;
+mod python;
+mod rng;
+mod shell;
+mod suite;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::args::Args;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  ci [--no-test]   format, lints, tidy, documents, tests; writes nothing
+  fix              format and apply what clippy can apply
+  tidy [--docs]    layers, dependencies, file rules; --docs also compares generated documents
+  test [--slow]    everything that can fail: workspace tests, the published client's own tests,
+                   the independent decoder, a short demo; --slow adds the whole demo and chaos
+  demo [--lines N] a month of departures through the published client, with a kill in the middle
+  chaos [--kill] [--power] [--seconds N] [--seed N]
+                   a real node under load, killed and power-cut at random moments
+";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            println!("xtask: {reason:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let mut args = Args::new(std::env::args().skip(1));
+    match args.word().as_deref() {
+        Some("ci") => ci::ci(args),
+        Some("fix") => ci::fix(args),
+        Some("tidy") => tidy::tidy(args),
+        Some("test") => test::test(args),
+        Some("demo") => demo::demo(args),
+        Some("chaos") => chaos::chaos(args),
+        None | Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Some(other) => bail!("no command {other:?}; `cargo xtask` lists them"),
+    }
+}

@@ -186,6 +186,9 @@ impl Engine {
         for group in groups {
             if self.state_of(group).loaded {
                 self.offer((partition, group));
+            } else {
+                // Its list is filled on its next use; somebody may already wait for that.
+                self.woken.push((group, partition));
             }
         }
     }

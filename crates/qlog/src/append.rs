@@ -250,7 +250,10 @@ impl Shared {
         if allocated > end {
             handle.set_len(end).map_err(Fault::io(&path, "cut zeros of"))?;
         }
-        self.sync_file(&*handle, &path)?;
+        {
+            let _site = queen_io::site("roll");
+            self.sync_file(&*handle, &path)?;
+        }
         self.dirty.lock().remove(&log.id);
         // Held until the new file is current, so that nobody makes it a second time meanwhile.
         let mut made = log.next.lock();
@@ -325,6 +328,7 @@ impl Shared {
                 jobs.push((log, last));
             }
         }
+        let _site = queen_io::site("group");
         let results = self.pool.sync(&files);
         add(&self.counters.syncs, results.len() as u64);
         for ((log, last), result) in jobs.into_iter().zip(results) {

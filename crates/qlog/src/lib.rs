@@ -27,6 +27,7 @@ mod durable;
 mod error;
 mod file;
 mod handles;
+mod hashes;
 mod layout;
 mod log;
 mod names;
@@ -42,8 +43,9 @@ mod stats;
 
 pub use durable::{DurablePoint, FileTail, LogTail, PointError};
 pub use error::{Fault, OpenError, ReadError};
+pub use hashes::{FoundHash, HashSink};
 pub use options::Options;
-pub use read::{FoundHash, HashSink, ReadLimit, SeqRange, StoredRecord};
+pub use read::{ReadLimit, SeqRange, StoredRecord};
 pub use recover::{Cut, LogCut, MessageHead, RecoveredEntry, Recovery};
 pub use shared::{EntryWrite, MessageWrite, Qlog};
 pub use stats::Stats;

@@ -133,7 +133,6 @@ pub(crate) fn remove_sides(disk: &dyn Disk, dir: &Path, number: u64) -> Result<b
 struct Found {
     number: u64,
     path: PathBuf,
-    file: Arc<dyn DiskFile>,
     len: u64,
     header: FileHeader,
 }
@@ -214,26 +213,27 @@ impl Opener<'_> {
             active.path.clone(),
             index,
         ));
-        let from = newest.map(|file| (file.number, file.len)).or_else(|| {
-            let first = files.iter().zip(files.iter().skip(1));
-            let first = first
-                .filter(|(_, next)| next.first_seq <= self.durable.index.next())
-                .next_back()
-                .map_or_else(|| files.first(), |(_, next)| Some(next));
-            first.map(|file| (file.number, HEADER_LEN as u64))
-        });
-        let before = from.and_then(|(number, _)| {
-            let earlier = tail.sealed.iter().zip(files.iter().skip(1));
-            earlier.filter(|(sealed, _)| sealed.number < number).next_back()
-        });
-        if let (None, Some((sealed, next))) = (self.recorded, before) {
-            // Nothing was recorded, so the bound from the headers stands for the exact tail.
-            let index = EntryIndex(next.first_seq.0.saturating_sub(1));
-            tail.marks.push_back(Mark { index, number: sealed.number, end: sealed.len });
-        }
+        let from = match newest {
+            Some(file) => Some((file.number, file.len)),
+            None => self.unrecorded_start(&files, &mut tail),
+        };
         let recorded = self.recorded.is_some();
         let log = Log::new(self.id, self.dir, files, tail);
         Ok(Opened { log, from, recorded, torn_bytes, physical_len: active.len })
+    }
+
+    /// Where entries above the durable index start when nothing was recorded; the tail before it is marked.
+    fn unrecorded_start(&self, files: &[Arc<LogFile>], tail: &mut Tail) -> Option<(u64, u64)> {
+        let mut pairs = files.iter().zip(files.iter().skip(1));
+        let start = pairs
+            .rfind(|(_, next)| next.first_seq <= self.durable.index.next())
+            .map_or_else(|| files.first(), |(_, next)| Some(next))?;
+        if let Some(sealed) = tail.sealed.iter().rfind(|sealed| sealed.number < start.number) {
+            // The bound from the headers stands for the exact index.
+            let index = EntryIndex(start.first_seq.0.saturating_sub(1));
+            tail.marks.push_back(Mark { index, number: sealed.number, end: sealed.len });
+        }
+        Some((start.number, HEADER_LEN as u64))
     }
 
     /// Numbers of the record files, ascending, checked against the recorded ones; leftovers are removed.
@@ -302,7 +302,7 @@ impl Opener<'_> {
         if header.first_seq == FIRST_SEQ_UNUSED {
             return Err(wrong("it says that the file was never used".to_string()));
         }
-        Ok(Found { number, path, file, len, header })
+        Ok(Found { number, path, len, header })
     }
 
     fn check_order(&self, found: &[Found]) -> Result<(), OpenError> {
@@ -362,7 +362,8 @@ impl Opener<'_> {
             reason,
         };
         let seqs = sealed_seqs(file.header.first_seq, next_first);
-        let sides = build(&file.file, file.number, file.len, seqs)
+        let opened = self.open_file(&file.path)?;
+        let sides = build(&opened, file.number, file.len, seqs)
             .map_err(Fault::io(&file.path, "read"))?
             .map_err(|flaw| damage(flaw.at, flaw.reason))?;
         write_sides(self.disk, &self.dir, file.number, &sides)?;
@@ -371,7 +372,8 @@ impl Opener<'_> {
     }
 
     fn scan_active(&self, file: &Found) -> Result<ActiveScan, OpenError> {
-        let scan = scan_file(file.file.clone(), file.len, file.header.first_seq)
+        let opened = self.open_file(&file.path)?;
+        let scan = scan_file(opened.clone(), file.len, file.header.first_seq)
             .map_err(Fault::io(&file.path, "read"))?;
         if let Some(reason) = scan.disorder {
             return Err(OpenError::OutOfOrder {
@@ -395,13 +397,17 @@ impl Opener<'_> {
         if scan.bad.is_some() && unknown {
             let lowest = scan.last.max(file.header.first_seq);
             let seqs = (lowest, self.durable.index);
-            let behind = find_record_behind(&*file.file, scan.end, file.len, seqs)
+            let behind = find_record_behind(&*opened, scan.end, file.len, seqs)
                 .map_err(Fault::io(&file.path, "read"))?;
             if let Some((at, seq)) = behind {
                 return Err(damage(format!("{why}, but durable entry {seq} follows at byte {at}")));
             }
         }
         Ok(scan)
+    }
+
+    fn open_file(&self, path: &Path) -> Result<Arc<dyn DiskFile>, Fault> {
+        self.disk.open(path, OpenMode::Read).map_err(Fault::io(path, "open"))
     }
 
     fn path(&self, number: u64) -> PathBuf {

@@ -1,25 +1,21 @@
-//! Reading messages, hashes and times by partition and offset.
+//! Reading messages and times by partition and offset.
 //!
 //! A record's checksum is verified on each read, and so is a block of a side file. No lock is held while reading.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use queen_record::hash::checksum;
-use queen_record::header::HEADER_LEN;
-use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId, TxHash};
-use queen_record::qhsh::{self, QhshRecord};
+use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 use queen_record::qidx::{QIDX_RECORD_LEN, QidxRecord};
-use queen_record::record::{HASH_LEN, Record, decode};
+use queen_record::record::{Record, decode};
 
 use crate::error::{Fault, ReadError};
 use crate::file::{FileIndex, LogFile};
-use crate::log::Log;
 use crate::names::{Ext, file_path};
-use crate::scan::{CHUNK_WHOLE, FileScan, Step, read_exact_at, read_whole};
+use crate::scan::read_exact_at;
 use crate::shared::{Qlog, Shared};
 use crate::side::SideIndex;
 use crate::stats::add;
@@ -27,7 +23,7 @@ use crate::stats::add;
 /// Records closer together than this are read by one call: a second call costs more than the bytes between.
 const GAP_MAX: u64 = 16 * 1024;
 /// Index records looked up at once.
-const LOOK_UP: usize = 128;
+pub(crate) const LOOK_UP: usize = 128;
 
 /// How much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,27 +62,14 @@ pub struct StoredRecord {
     pub payload: Bytes,
 }
 
-/// A message whose transactionId has the hash that was looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundHash {
-    /// The message.
-    pub offset: Offset,
-    /// Its record's time of creation.
-    pub created: Micros,
-}
-
-/// Takes the hashes of one message record: its log, the entries it may belong to, its partition, one hash per message,
-/// and its time of creation.
-pub type HashSink<'a> = dyn FnMut(LogId, SeqRange, PartitionId, &[TxHash], Micros) + 'a;
-
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
+pub(crate) enum Wait {
     Yes,
     No,
 }
 
 /// `None` when the answer is not in memory and the caller does not want to wait.
-type Maybe<T> = Result<Option<T>, ReadError>;
+pub(crate) type Maybe<T> = Result<Option<T>, ReadError>;
 
 macro_rules! ready {
     ($maybe:expr) => {
@@ -129,43 +112,6 @@ impl Qlog {
         self.shared.read(log, partition, from, limit, Wait::No)
     }
 
-    /// Messages of a partition with this hash, ascending.
-    ///
-    /// Shape: `offsets` is exact. `within` passes files by; in the active file it is exact, of a sealed file all records
-    /// count once the ranges touch.
-    ///
-    /// # Errors
-    /// As `read`.
-    pub fn find_hash(
-        &self,
-        log: LogId,
-        partition: PartitionId,
-        hash: TxHash,
-        within: SeqRange,
-        offsets: Range<Offset>,
-    ) -> Result<Vec<FoundHash>, ReadError> {
-        let mut found = Vec::new();
-        let Some(log) = self.shared.log(log) else { return Ok(found) };
-        let files = log.files();
-        for (place, file) in files.iter().enumerate() {
-            let seqs = seq_range(&files, place);
-            if seqs.to < within.from || seqs.from > within.to {
-                continue;
-            }
-            match &file.index {
-                FileIndex::Side(side) => {
-                    self.shared
-                        .hashes_in_side(file, side, partition, hash, &offsets, &mut found)?;
-                }
-                FileIndex::Ram(_) => {
-                    self.shared
-                        .hashes_in_ram(file, partition, hash, within, &offsets, &mut found)?;
-                }
-            }
-        }
-        Ok(found)
-    }
-
     /// The first record of a partition made at or after `time`: its first offset and its time. Reads no record.
     ///
     /// # Errors
@@ -187,46 +133,6 @@ impl Qlog {
             }
         }
         Ok(None)
-    }
-
-    /// Hands over the hashes of every message record made at or after `since`, to fill the duplicate filters.
-    ///
-    /// Shape: by log, file by file; within a file by partition and offset when it is sealed, else in the order
-    /// written. The range says which entries the record may belong to.
-    ///
-    /// # Errors
-    /// As `read`.
-    pub fn hashes_since(&self, since: Micros, f: &mut HashSink<'_>) -> Result<(), ReadError> {
-        let mut hashes = Vec::new();
-        for log in self.shared.all_logs() {
-            let files = log.files();
-            for (place, file) in files.iter().enumerate() {
-                match &file.index {
-                    FileIndex::Side(side) if side.created.1 < since => {}
-                    FileIndex::Side(_) => {
-                        let range = seq_range(&files, place);
-                        self.shared.side_hashes(file, &mut |record| {
-                            if record.head.created >= since {
-                                hashes.clear();
-                                hashes.extend(record.tx_hashes());
-                                let head = record.head;
-                                f(log.id, range, head.partition, &hashes, head.created);
-                            }
-                        })?;
-                    }
-                    FileIndex::Ram(_) => self.shared.scan_hashes(&log, file, &mut |record| {
-                        if record.head.created >= since {
-                            hashes.clear();
-                            hashes.extend(record.tx_hashes());
-                            let head = record.head;
-                            let range = SeqRange { from: head.seq, to: head.seq };
-                            f(log.id, range, head.partition, &hashes, head.created);
-                        }
-                    })?,
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -309,7 +215,7 @@ impl Shared {
     }
 
     /// Up to `max` records of the partition that end after `from`; and whether one starts at or below it.
-    fn records(
+    pub(crate) fn records(
         &self,
         file: &LogFile,
         partition: PartitionId,
@@ -360,7 +266,7 @@ impl Shared {
     }
 
     /// A block of a side file, verified against the checksum taken at open.
-    fn side_block(
+    pub(crate) fn side_block(
         &self,
         file: &LogFile,
         ext: Ext,
@@ -414,64 +320,6 @@ impl Shared {
         Ok(Some(()))
     }
 
-    fn hashes_in_side(
-        &self,
-        file: &LogFile,
-        side: &SideIndex,
-        partition: PartitionId,
-        hash: TxHash,
-        offsets: &Range<Offset>,
-        found: &mut Vec<FoundHash>,
-    ) -> Result<(), ReadError> {
-        if partition < side.partitions.0 || partition > side.partitions.1 {
-            return Ok(());
-        }
-        let mut block = side.hash_block_of((partition, offsets.start));
-        while side.hash_key(block).is_some_and(|key| key < (partition, offsets.end)) {
-            let Some(range) = side.hash_range(block) else { break };
-            let bytes = self.side_block(file, Ext::Hashes, range, Wait::Yes)?.unwrap_or_default();
-            let mut rest = bytes.as_slice();
-            while let Some(record) = QhshRecord::decode(rest) {
-                rest = rest.get(record.total_len()..).unwrap_or_default();
-                if record.head.partition == partition {
-                    let head = record.head;
-                    collect(record.hashes, head.base, head.created, hash, offsets, found);
-                }
-            }
-            block += 1;
-        }
-        Ok(())
-    }
-
-    fn hashes_in_ram(
-        &self,
-        file: &LogFile,
-        partition: PartitionId,
-        hash: TxHash,
-        within: SeqRange,
-        offsets: &Range<Offset>,
-        found: &mut Vec<FoundHash>,
-    ) -> Result<(), ReadError> {
-        let mut next = offsets.start;
-        while next < offsets.end {
-            let (records, _) =
-                self.records(file, partition, next, LOOK_UP, Wait::Yes)?.unwrap_or_default();
-            let Some(last) = records.last() else { break };
-            next = last.end;
-            for wanted in records.iter().take_while(|record| record.base < offsets.end) {
-                let len = u64::from(wanted.len);
-                let bytes =
-                    self.pread(file, Ext::Log, wanted.at, len, Wait::Yes)?.unwrap_or_default();
-                let record = verify(file, wanted, &bytes)?;
-                if (within.from..=within.to).contains(&record.head.seq) {
-                    let head = record.head;
-                    collect(record.hashes, head.base, head.created, hash, offsets, found);
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn first_in_side(
         &self,
         file: &LogFile,
@@ -507,47 +355,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Every record of a sealed file's hashes.
-    fn side_hashes(
-        &self,
-        file: &LogFile,
-        f: &mut dyn FnMut(&QhshRecord<'_>),
-    ) -> Result<(), ReadError> {
-        let path = file.path.with_extension("qhsh");
-        let handle = self.open_read(file, Ext::Hashes)?;
-        let bytes = read_whole(&*handle).map_err(Fault::io(&path, "read"))?;
-        let (_, records) =
-            qhsh::decode(&bytes).map_err(|error| damage(&path, 0, error.to_string()))?;
-        records.iter().for_each(f);
-        Ok(())
-    }
-
-    /// Every message record of a file without side files.
-    fn scan_hashes(
-        &self,
-        log: &Log,
-        file: &LogFile,
-        f: &mut dyn FnMut(&Record<'_>),
-    ) -> Result<(), ReadError> {
-        let end = {
-            let tail = log.tail.lock();
-            let sealed = tail.sealed.iter().find(|sealed| sealed.number == file.number);
-            sealed.map_or(tail.end, |sealed| sealed.len)
-        };
-        let handle = self.open_read(file, Ext::Log)?;
-        let mut scan = FileScan::new(handle, HEADER_LEN as u64, end, CHUNK_WHOLE);
-        loop {
-            let at = scan.at();
-            match scan.step().map_err(Fault::io(&file.path, "read"))? {
-                Step::Record(_, record) if record.head.kind.is_message() => f(&record),
-                Step::Record(..) => {}
-                Step::End => return Ok(()),
-                Step::Bad(error) => return Err(damage(&file.path, at, error.to_string())),
-            }
-        }
-    }
-
-    fn open_read(
+    pub(crate) fn open_read(
         &self,
         file: &LogFile,
         ext: Ext,
@@ -563,7 +371,14 @@ impl Shared {
     }
 
     /// `len` bytes at `at`; a file that ends earlier is damaged.
-    fn pread(&self, file: &LogFile, ext: Ext, at: u64, len: u64, wait: Wait) -> Maybe<Vec<u8>> {
+    pub(crate) fn pread(
+        &self,
+        file: &LogFile,
+        ext: Ext,
+        at: u64,
+        len: u64,
+        wait: Wait,
+    ) -> Maybe<Vec<u8>> {
         let path = side_path(file, ext);
         let size = usize::try_from(len).map_err(|_| damage(&path, at, "too long to read"))?;
         if wait == Wait::No {
@@ -597,12 +412,12 @@ fn side_path(file: &LogFile, ext: Ext) -> PathBuf {
     }
 }
 
-fn damage(path: &Path, offset: u64, reason: impl Into<String>) -> ReadError {
+pub(crate) fn damage(path: &Path, offset: u64, reason: impl Into<String>) -> ReadError {
     ReadError::Damage { file: path.to_path_buf(), offset, reason: reason.into() }
 }
 
 /// The record at the start of `bytes`, which must be the one the index names.
-fn verify<'a>(
+pub(crate) fn verify<'a>(
     file: &LogFile,
     wanted: &QidxRecord,
     bytes: &'a [u8],
@@ -616,21 +431,5 @@ fn verify<'a>(
         Ok(record)
     } else {
         Err(damage(&file.path, wanted.at, "not the record its index names"))
-    }
-}
-
-fn collect(
-    hashes: &[u8],
-    base: Offset,
-    created: Micros,
-    hash: TxHash,
-    offsets: &Range<Offset>,
-    found: &mut Vec<FoundHash>,
-) {
-    let (hashes, _) = hashes.as_chunks::<HASH_LEN>();
-    for (offset, stored) in (base.0..).zip(hashes) {
-        if *stored == hash.0 && offsets.contains(&Offset(offset)) {
-            found.push(FoundHash { offset: Offset(offset), created });
-        }
     }
 }

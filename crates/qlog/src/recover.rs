@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,15 +19,18 @@ use queen_io::OpenMode;
 use queen_record::hash::checksum;
 use queen_record::header::{FIRST_SEQ_AT, HEADER_LEN};
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
-use queen_record::record::EntryBody;
+use queen_record::record::{EntryBody, EntryPart};
 
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile};
 use crate::log::{Log, Mark};
 use crate::names::{Ext, file_path};
 use crate::open::{remove_sides, scan_file};
-use crate::scan::{CHUNK_MERGE, FileScan, Step};
+use crate::scan::{CHUNK_MANY, CHUNK_MERGE, FileScan, Step};
 use crate::shared::Shared;
+
+/// With more logs than this, none keeps a file open and a buffer filled between two of its parts.
+const KEEP_OPEN_MAX: usize = 256;
 
 /// A log as opening left it.
 pub(crate) struct Opened {
@@ -109,7 +113,9 @@ pub struct Recovery {
 
 impl Recovery {
     pub(crate) fn new(shared: Arc<Shared>, durable: EntryIndex, opened: Vec<Opened>) -> Self {
-        let readers = opened.into_iter().map(|log| PartReader::new(log, durable)).collect();
+        let keep_open = opened.len() <= KEEP_OPEN_MAX;
+        let readers =
+            opened.into_iter().map(|log| PartReader::new(log, durable, keep_open)).collect();
         Self { shared, durable, readers }
     }
 
@@ -239,6 +245,7 @@ fn cut_log(
     (number, end): (u64, u64),
     next: EntryIndex,
 ) -> Result<u64, Fault> {
+    let _site = queen_io::site("cut");
     let log = &reader.log;
     let disk = &*shared.disk;
     let mut bytes = reader.torn_bytes;
@@ -314,6 +321,25 @@ struct Part {
     end: (u64, u64),
 }
 
+impl Part {
+    fn new(part: &EntryPart<'_>, start: (u64, u64), end: (u64, u64)) -> Self {
+        let body = match part.body {
+            EntryBody::Whole(bytes) => Body::Whole(bytes.to_vec()),
+            EntryBody::Stub { digest, len } => Body::Stub { digest, len },
+        };
+        Self {
+            copies: part.copies,
+            term: part.term,
+            now: part.now,
+            index: part.index,
+            body,
+            messages: Vec::new(),
+            start,
+            end,
+        }
+    }
+}
+
 /// Reads the parts of one log, in order.
 struct PartReader {
     log: Arc<Log>,
@@ -322,6 +348,10 @@ struct PartReader {
     place: usize,
     scan: Option<FileScan>,
     from: Option<(u64, u64)>,
+    /// Where the walk goes on.
+    resume: Option<(u64, u64)>,
+    /// Whether file and buffer are kept between two parts.
+    keep_open: bool,
     durable: EntryIndex,
     /// Highest entry above the durable index that was read.
     above: EntryIndex,
@@ -335,7 +365,7 @@ struct PartReader {
 }
 
 impl PartReader {
-    fn new(opened: Opened, above: EntryIndex) -> Self {
+    fn new(opened: Opened, above: EntryIndex, keep_open: bool) -> Self {
         let files = {
             let tail = opened.log.tail.lock();
             let sealed = tail.sealed.iter().map(|file| (file.number, file.len));
@@ -350,6 +380,8 @@ impl PartReader {
             place,
             scan: None,
             from: opened.from,
+            resume: opened.from,
+            keep_open,
             durable: above,
             above,
             recorded: opened.recorded,
@@ -366,14 +398,7 @@ impl PartReader {
         let mut open: Option<(EntryIndex, (u64, u64))> = None;
         while let Some((number, end)) = self.files.get(self.place).copied() {
             let path = file_path(&self.log.dir, number, Ext::Log);
-            let mut scan = if let Some(scan) = self.scan.take() {
-                scan
-            } else {
-                let at = self.from.filter(|from| from.0 == number).map_or(32, |from| from.1);
-                let file =
-                    shared.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
-                FileScan::new(file, at, end, CHUNK_MERGE)
-            };
+            let mut scan = self.take_scan(shared, &path, number, end)?;
             let here = scan.at();
             let order =
                 |reason: String| OpenError::OutOfOrder { file: path.clone(), offset: here, reason };
@@ -398,38 +423,23 @@ impl PartReader {
             if let Some((index, _)) = open.filter(|(index, _)| *index != head.seq) {
                 return Err(order(format!("entry {index} has no part before entry {}", head.seq)));
             }
-            let part = record.entry_part();
             let start = open.map_or((number, at), |(_, start)| start);
-            let taken = match part {
-                None => {
-                    messages.push(MessageHead {
-                        log: self.log.id,
-                        partition: head.partition,
-                        base: head.base,
-                        count: head.count,
-                        created: head.created,
-                    });
-                    open = Some((head.seq, start));
-                    None
-                }
-                Some(part) => Some(Part {
-                    copies: part.copies,
-                    term: part.term,
-                    now: part.now,
-                    index: part.index,
-                    body: match part.body {
-                        EntryBody::Whole(bytes) => Body::Whole(bytes.to_vec()),
-                        EntryBody::Stub { digest, len } => Body::Stub { digest, len },
-                    },
-                    messages: Vec::new(),
-                    start,
-                    end: record_end,
-                }),
+            let part = record.entry_part().map(|part| Part::new(&part, start, record_end));
+            let Some(mut part) = part else {
+                messages.push(MessageHead {
+                    log: self.log.id,
+                    partition: head.partition,
+                    base: head.base,
+                    count: head.count,
+                    created: head.created,
+                });
+                open = Some((head.seq, start));
+                self.scan = Some(scan);
+                continue;
             };
-            self.scan = Some(scan);
-            let Some(mut part) = taken else { continue };
             part.messages = std::mem::take(&mut messages);
             open = None;
+            self.put_scan(scan);
             if part.index <= self.durable && self.above == self.durable && !self.recorded {
                 let mark = Mark { index: part.index, number: part.end.0, end: part.end.1 };
                 self.log.tail.lock().marks.push_back(mark);
@@ -445,6 +455,29 @@ impl PartReader {
         }
         self.dangling = open.map(|(_, start)| start);
         Ok(None)
+    }
+
+    /// The walk over file `number`: the one that was kept, or a new one where the last ended.
+    fn take_scan(
+        &mut self,
+        shared: &Shared,
+        path: &Path,
+        number: u64,
+        end: u64,
+    ) -> Result<FileScan, Fault> {
+        if let Some(scan) = self.scan.take() {
+            return Ok(scan);
+        }
+        let at = self.resume.filter(|from| from.0 == number).map_or(HEADER_LEN as u64, |f| f.1);
+        let file = shared.disk.open(path, OpenMode::Read).map_err(Fault::io(path, "open"))?;
+        Ok(FileScan::new(file, at, end, if self.keep_open { CHUNK_MERGE } else { CHUNK_MANY }))
+    }
+
+    /// Keeps the walk for the next part, or only its place when too many logs are walked at once.
+    fn put_scan(&mut self, scan: FileScan) {
+        let number = self.files.get(self.place).map_or(0, |file| file.0);
+        self.resume = Some((number, scan.at()));
+        self.scan = self.keep_open.then_some(scan);
     }
 
     /// The pending part is part of a complete entry.

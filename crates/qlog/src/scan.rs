@@ -166,6 +166,9 @@ pub(crate) fn all_zero(file: &dyn DiskFile, from: u64, end: u64) -> io::Result<b
     Ok(true)
 }
 
+/// Bytes read at once when very many logs are walked side by side.
+pub(crate) const CHUNK_MANY: usize = 1 << 12;
+
 /// Looks behind a bad record for one that verifies and whose seq lies in `seqs`, both ends included.
 ///
 /// Every byte offset is tried, because the bad record's own length may be what is damaged. The heads are

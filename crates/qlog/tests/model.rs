@@ -173,3 +173,25 @@ fn a_roll_keeps_a_group_in_one_file_and_seals_without_zeros() {
     assert!(zeros <= 4000 + 32, "zeros only in the active file, and one header ahead");
     assert_reads(&qlog, &model);
 }
+
+#[test]
+fn ten_thousand_logs_open_without_a_handle_each() {
+    let sim = SimDisk::new();
+    sim.forget_journal();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let mut model = Model::default();
+    let (qlog, _, _) = reopen(&disk, options(DIR, 1 << 20), &DurablePoint::default()).unwrap();
+    let logs: Vec<u64> = (10_000..20_000).collect();
+    let mut synced = Vec::new();
+    for chunk in logs.chunks(500) {
+        let targets: Vec<_> = chunk.iter().map(|log| (*log, 1)).collect();
+        synced.extend(write(&qlog, &[model.entry(&targets, 1, 10, &[])]).unwrap());
+    }
+    qlog.sync(&synced).unwrap();
+    let point = qlog.durable_point(EntryIndex(10));
+    assert_eq!(point.logs.len(), 5000);
+    drop(qlog);
+    let (qlog, entries, cut) = reopen(&disk, options(DIR, 1 << 20), &point).unwrap();
+    assert_eq!((entries.len(), cut.bytes, qlog.stats().logs), (10, 0, 10_000));
+    assert_eq!(qlog.durable_point(EntryIndex(20)).logs.len(), 10_000);
+}

@@ -443,3 +443,41 @@ fn t6_retired_directories_and_leftovers_go_away() {
     assert_eq!(records(&sim), records(&fixture.sim));
     assert!(sim.files().iter().all(|(path, _)| !path.to_string_lossy().contains("dead")));
 }
+
+/// A flipped bit anywhere is refused, harmless, named when read, or (above the durable point only) a cut tail.
+#[test]
+fn no_flipped_bit_is_ever_served() {
+    let fixture = fixture();
+    let mut verdicts = [0u32; 4];
+    for (path, len) in fixture.sim.files() {
+        for at in 0..usize::try_from(len).unwrap() {
+            let sim = fixture.copy();
+            edit(&sim, &path, |bytes| bytes[at] ^= 1 << (at % 8));
+            let Ok((qlog, _, cut)) = fixture.open(&sim) else {
+                verdicts[0] += 1;
+                continue;
+            };
+            assert!(cut.last >= EntryIndex(10), "{} byte {at}", path.display());
+            let mut kept = fixture.model.clone();
+            kept.truncate(cut.last);
+            let mut named = false;
+            for (log, partition) in [(A, 1), (B, 2)] {
+                let log = LogId(log);
+                let Ok(found) = qlog.read(log, PartitionId(partition), Offset(0), ALL) else {
+                    named = true;
+                    continue;
+                };
+                let entries = kept.entries.iter().flat_map(|e| &e.appends);
+                let payloads: Vec<_> =
+                    entries.filter(|a| a.log == log).map(|a| a.payload.clone()).collect();
+                assert_eq!(found.iter().map(|r| r.payload.to_vec()).collect::<Vec<_>>(), payloads);
+            }
+            let place = if named { 1 } else { 2 + usize::from(cut.entries > 0) };
+            verdicts[place] += 1;
+        }
+    }
+    let [refused, named, harmless, cut] = verdicts;
+    assert!(refused > 500 && named > 500 && harmless > 500, "{verdicts:?}");
+    // Two of twelve entries lie above the durable point, in either log.
+    assert!(cut < (refused + named + harmless + cut) / 5, "{verdicts:?}");
+}

@@ -41,7 +41,8 @@ impl QhshHead {
         QHSH_HEAD_LEN as u64 + HASH_LEN as u64 * u64::from(self.count)
     }
 
-    /// Reads the fixed part at the start of `bytes`; `None` when fewer than 32 are left.
+    /// Reads the fixed part at the start of `bytes`; `None` when fewer than 32 are left or the
+    /// reserved bytes are not zero.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -51,8 +52,7 @@ impl QhshHead {
             created: Micros(reader.i64()?),
             count: reader.u32()?,
         };
-        reader.u32()?;
-        Some(head)
+        (reader.u32()? == 0).then_some(head)
     }
 }
 

@@ -1,0 +1,173 @@
+//! A node over a simulated disk, and short forms of its calls.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::NoopRecorder;
+use queen_broker::api::{
+    AckAnswer, AckItem, AckStatus, Api, CallError, PopAnswer, PopRequest, PopTarget, PushAnswer,
+    PushItem, PushStatus, QUEUE_MODE, Subscribe,
+};
+use queen_broker::cycle::CycleLimits;
+use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
+use queen_io::{Clock, Disk, ManualClock, SimDisk};
+use queen_model::{OptionsPatch, Patch};
+use queen_record::ids::{PartitionId, Tenant, Uuid};
+use queen_store::DiskStore;
+
+pub(crate) const T: Tenant = Tenant::DEFAULT;
+const DEADLINE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Rig {
+    pub(crate) disk: SimDisk,
+    pub(crate) clock: Arc<ManualClock>,
+    node: Option<Node>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let disk = SimDisk::new();
+        disk.create_dir(&dir()).unwrap();
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let mut rig = Self { disk, clock, node: None };
+        rig.start();
+        rig
+    }
+
+    fn start(&mut self) {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let parts = NodeParts { disk, clock, store, ids: None };
+        self.node = Some(Node::open(options(), parts, &NoopRecorder).unwrap());
+    }
+
+    /// Stops in order and starts again on the same disk.
+    pub(crate) fn restart(&mut self) {
+        self.node.take().unwrap().stop().unwrap();
+        self.start();
+    }
+
+    pub(crate) fn api(&self) -> Arc<Broker> {
+        self.node.as_ref().unwrap().api()
+    }
+
+    pub(crate) fn advance_seconds(&self, seconds: i64) {
+        self.clock.advance_us(seconds * 1_000_000);
+    }
+
+    /// Pushes ids to one partition; each answer as its status.
+    pub(crate) async fn push(&self, queue: &str, partition: &str, ids: &[&str]) -> Vec<PushAnswer> {
+        let payloads: Vec<String> = ids.iter().map(|id| format!("{{\"id\":\"{id}\"}}")).collect();
+        let items: Vec<PushItem<'_>> = ids
+            .iter()
+            .zip(&payloads)
+            .map(|(id, payload)| PushItem {
+                queue,
+                partition,
+                transaction_id: Some(id),
+                payload: payload.as_bytes(),
+                producer_sub: None,
+            })
+            .collect();
+        self.api().push(T, &items, DEADLINE).await.unwrap()
+    }
+
+    pub(crate) async fn pop(&self, queue: &str, group: &str, batch: u32) -> PopAnswer {
+        self.api().pop(pop(queue, group, batch)).await.unwrap()
+    }
+
+    pub(crate) async fn ack(
+        &self,
+        group: &str,
+        lease: Option<Uuid>,
+        partition: PartitionId,
+        items: &[(&str, AckStatus)],
+    ) -> Vec<AckAnswer> {
+        let items = items
+            .iter()
+            .map(|(id, status)| AckItem {
+                transaction_id: (*id).to_owned(),
+                partition_id: Some(partition),
+                lease: lease.map(|lease| lease.to_string()),
+                status: *status,
+                error: Some("boom".to_owned()),
+            })
+            .collect();
+        self.api().ack(T, group.to_owned(), items, DEADLINE).await.unwrap()
+    }
+
+    pub(crate) async fn configure(&self, queue: &str, patch: OptionsPatch) {
+        let call = self.api().configure(T, queue.to_owned(), patch, false, DEADLINE).await;
+        call.unwrap();
+    }
+
+    pub(crate) async fn delete_queue(&self, queue: &str) -> Result<bool, CallError> {
+        self.api().delete_queue(T, queue.to_owned(), DEADLINE).await
+    }
+}
+
+fn dir() -> PathBuf {
+    PathBuf::from("/data")
+}
+
+fn options() -> NodeOptions {
+    NodeOptions {
+        dir: dir(),
+        qlog: queen_qlog::Options {
+            segment_bytes: 16 * 1024,
+            ..queen_qlog::Options::new(dir().join("qlog"))
+        },
+        cycle: CycleLimits::default(),
+        broker: BrokerOptions {
+            zstd_level: 1,
+            admit_bytes_max: 0,
+            admit_hold: Duration::from_secs(1),
+        },
+        durable_every: Duration::from_millis(5),
+        durable_every_bytes: 1 << 20,
+        lookup_threads: 1,
+    }
+}
+
+pub(crate) fn pop(queue: &str, group: &str, batch: u32) -> PopRequest {
+    PopRequest {
+        tenant: T,
+        target: PopTarget::Queue(queue.to_owned()),
+        group: group.to_owned(),
+        batch,
+        partitions: 1,
+        wait: false,
+        timeout: Duration::from_secs(20),
+        lease_seconds: None,
+        commit_on_delivery: false,
+        subscribe: Subscribe::All,
+    }
+}
+
+pub(crate) fn set<T>(value: T) -> Patch<T> {
+    Patch::Set(value)
+}
+
+pub(crate) fn queue_mode() -> &'static str {
+    QUEUE_MODE
+}
+
+/// The transactionIds of an answer.
+pub(crate) fn ids(answer: &PopAnswer) -> Vec<String> {
+    let messages = answer.claims.iter().flat_map(|claim| &claim.messages);
+    messages.map(|message| String::from_utf8(message.transaction_id.to_vec()).unwrap()).collect()
+}
+
+/// The statuses of a push as (queued?, offset).
+pub(crate) fn statuses(answers: &[PushAnswer]) -> Vec<(bool, u64)> {
+    answers
+        .iter()
+        .map(|answer| match &answer.status {
+            PushStatus::Queued(offset) => (true, offset.0),
+            PushStatus::Duplicate(offset) => (false, offset.0),
+            PushStatus::Refused(refusal) => panic!("{refusal}"),
+        })
+        .collect()
+}
