@@ -126,12 +126,6 @@ settings! {
             "Log files kept open for reading";
         drop_behind_mb: u64 = ["QUEEN_QLOG_DROP_BEHIND_MB"], "256", (0, 1 << 20), "MiB",
             "Written log kept in the page cache behind a log's end; 0 keeps all";
-        disk_high_pct: u64 = ["QUEEN_RAFT_DISK_HIGH_PCT"], "85", (1, 100), "%",
-            "Fullness of the file system at which writes that grow storage are refused";
-        disk_low_pct: u64 = ["QUEEN_RAFT_DISK_LOW_PCT"], "80", (1, 100), "%",
-            "Fullness below which they are taken again";
-        disk_check_ms: u64 = ["QUEEN_RAFT_DISK_CHECK_MS"], "100", (10, 60_000), "ms",
-            "How often the fullness is sampled";
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
             "Replication; this build has local only";
     }
@@ -155,7 +149,7 @@ settings! {
     }
     "consumption" {
         idle_unload_s: u64 = ["QUEEN_CONSUME_IDLE_UNLOAD_S"], "600", (0, 31_536_000), "s",
-            "Idle consumer state leaves memory after this; 0 never";
+            "Accepted and ignored: idle consumer state leaves memory at once";
         pop_reply_margin_ms: u64 = ["QUEEN_RAFT_POP_REPLY_MARGIN_MS"], "50", (0, 60_000), "ms",
             "A pop this close to its deadline is answered empty and claims nothing";
         checkpoint_ms: u64 = ["QUEEN_CONSUME_CHECKPOINT_MS"], "5", (0, 60_000), "ms",
@@ -194,13 +188,6 @@ impl Settings {
         }
         if self.dir.is_empty() {
             bail!("QUEEN_RAFT_DIR is empty: name the data directory");
-        }
-        if self.disk_low_pct > self.disk_high_pct {
-            bail!(
-                "QUEEN_RAFT_DISK_LOW_PCT={} is above QUEEN_RAFT_DISK_HIGH_PCT={}",
-                self.disk_low_pct,
-                self.disk_high_pct
-            );
         }
         Ok(())
     }
@@ -257,9 +244,6 @@ mod tests {
             ("PORT", "http"),
             ("PORT", "-1"),
             ("QUEEN_MAX_BODY_BYTES", "64M"),
-            ("QUEEN_RAFT_DISK_HIGH_PCT", "101"),
-            ("QUEEN_RAFT_DISK_LOW_PCT", "0"),
-            ("QUEEN_RAFT_DISK_LOW_PCT", "90"),
             ("QUEEN_BIND_ADDR", ""),
             ("QUEEN_BIND_ADDR", "0.0.0.0:6632"),
             ("QUEEN_BIND_ADDR", "[::1]:6632"),

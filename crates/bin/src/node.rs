@@ -1,130 +1,132 @@
 //! Opens the data directory and makes the node of it.
 
-use std::convert::Infallible;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
-use queen_broker::api::{
-    AckAnswer, AckItem, Api, CallError, Configured, DeadLetterPage, DeadLetterQuery, Extended,
-    GroupDeleted, Health, MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer, PushItem,
-    QueueDetail, QueueSummary,
-};
-use queen_model::OptionsPatch;
-use queen_record::ids::Tenant;
+use anyhow::{Context, bail};
+use metrics::{NoopRecorder, Recorder};
+use queen_broker::cycle::CycleLimits;
+use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
+use queen_io::{RealDisk, SystemClock};
+use queen_planner::limits::Limits;
+use queen_record::layout::Shards;
+use queen_store::{LmdbOptions, LmdbStore};
 
-use crate::start::{Boot, Broker};
+use crate::config::Settings;
+use crate::start::{self, Boot};
+
+/// A running node and its hold on the directory.
+pub(crate) struct OpenNode {
+    node: Node,
+    /// Held until the process ends, so that no second one uses the directory.
+    _lock: File,
+}
 
 /// Opens the node of the settings' data directory; blocks until it has loaded.
 ///
 /// # Errors
 /// The start is refused; the text is that of the FATAL line.
-pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<Unbuilt> {
-    bail!("this build has no broker core to open {} with", boot.settings.dir)
+pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
+    let settings = boot.settings;
+    let dir = PathBuf::from(&settings.dir);
+    make_dir(&dir)?;
+    let lock = lock(&dir)?;
+    let store_dir = dir.join("store");
+    let lmdb = LmdbOptions::for_disk(&dir)?;
+    let parts = NodeParts {
+        disk: Arc::new(RealDisk),
+        clock: Arc::new(SystemClock::new()),
+        store: Box::new(LmdbStore::open(&store_dir, lmdb)?),
+        ids: None,
+    };
+    let recorder: &dyn Recorder = if settings.metrics { &*boot.recorder } else { &NoopRecorder };
+    let node = Node::open(options(settings, dir), parts, recorder)?;
+    boot.hooks.set(node.idle_hook(), Arc::new(|| {}));
+    Ok(OpenNode { node, _lock: lock })
 }
 
-/// A node that cannot exist: the type of [`open`]'s success in a build without a core.
-pub(crate) struct Unbuilt(Infallible);
+impl start::Broker for OpenNode {
+    type Api = Broker;
 
-impl Broker for Unbuilt {
-    type Api = Self;
-
-    fn api(&self) -> Arc<Self> {
-        match self.0 {}
+    fn api(&self) -> Arc<Broker> {
+        self.node.api()
     }
 
-    fn stop(self) {
-        match self.0 {}
+    fn begin_stop(&self) {
+        self.node.begin_stop();
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        self.node.stop().map_err(|reason| anyhow::anyhow!(reason))
     }
 }
 
-impl Api for Unbuilt {
-    async fn push(
-        &self,
-        _: Tenant,
-        _: &[PushItem<'_>],
-        _: Duration,
-    ) -> Result<Vec<PushAnswer>, CallError> {
-        match self.0 {}
-    }
+fn make_dir(dir: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| {
+        format!(
+            "QUEEN_RAFT_DIR={} cannot be made; name a directory you may write to",
+            dir.display()
+        )
+    })
+}
 
-    async fn pop(&self, _: PopRequest) -> Result<PopAnswer, CallError> {
-        match self.0 {}
+/// Takes the directory for this process.
+fn lock(dir: &Path) -> anyhow::Result<File> {
+    let path = dir.join("queen.lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.with_context(|| format!("{} cannot be opened", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            bail!("QUEEN_RAFT_DIR={} is in use by another process", dir.display())
+        }
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} cannot be locked", path.display()))
+        }
     }
+}
 
-    async fn ack(
-        &self,
-        _: Tenant,
-        _: String,
-        _: Vec<AckItem>,
-        _: Duration,
-    ) -> Result<Vec<AckAnswer>, CallError> {
-        match self.0 {}
-    }
-
-    async fn extend(
-        &self,
-        _: Tenant,
-        _: String,
-        _: i64,
-        _: Duration,
-    ) -> Result<Extended, CallError> {
-        match self.0 {}
-    }
-
-    async fn configure(
-        &self,
-        _: Tenant,
-        _: String,
-        _: OptionsPatch,
-        _: bool,
-        _: Duration,
-    ) -> Result<Configured, CallError> {
-        match self.0 {}
-    }
-
-    async fn delete_queue(&self, _: Tenant, _: String, _: Duration) -> Result<bool, CallError> {
-        match self.0 {}
-    }
-
-    async fn delete_group(
-        &self,
-        _: Tenant,
-        _: String,
-        _: Option<String>,
-        _: bool,
-        _: Duration,
-    ) -> Result<GroupDeleted, CallError> {
-        match self.0 {}
-    }
-
-    async fn queues(&self, _: Tenant, _: bool) -> Result<Vec<QueueSummary>, CallError> {
-        match self.0 {}
-    }
-
-    async fn queue(
-        &self,
-        _: Tenant,
-        _: String,
-        _: usize,
-    ) -> Result<Option<QueueDetail>, CallError> {
-        match self.0 {}
-    }
-
-    async fn dead_letters(&self, _: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
-        match self.0 {}
-    }
-
-    async fn message(
-        &self,
-        _: Tenant,
-        _: PartitionRef,
-        _: String,
-    ) -> Result<Option<MessageDetail>, CallError> {
-        match self.0 {}
-    }
-
-    fn health(&self) -> Health {
-        match self.0 {}
+fn options(settings: &Settings, dir: PathBuf) -> NodeOptions {
+    let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let shards = u32::try_from(settings.shards.0).ok().and_then(std::num::NonZeroU32::new);
+    let qlog = queen_qlog::Options {
+        segment_bytes: settings.segment_bytes,
+        lanes: small(settings.lanes),
+        shards: shards
+            .map_or(Shards::None, |count| Shards::from_number(count.get()).unwrap_or(Shards::None)),
+        prealloc_kb: small(settings.prealloc_kb),
+        prealloc_min_syncs: small(settings.prealloc_min_syncs),
+        precreate: settings.precreate,
+        drop_behind_bytes: settings.drop_behind_mb << 20,
+        fsync_threads: size(settings.fsync_threads),
+        fd_cache: size(settings.fd_cache),
+        ..queen_qlog::Options::new(dir.join("qlog"))
+    };
+    NodeOptions {
+        qlog,
+        dir,
+        cycle: CycleLimits {
+            planning: Limits { command_bytes_max: size(settings.entry_max_bytes) },
+            plan_bytes_max: size(settings.batch_max_bytes),
+            plan_commands_max: size(settings.batch_max_cmds),
+            pop_margin_us: signed(settings.pop_reply_margin_ms).saturating_mul(1000),
+            hash_window_min_s: signed(settings.txn_window_min_s),
+            ..CycleLimits::default()
+        },
+        broker: BrokerOptions {
+            zstd_level: i32::try_from(settings.zstd_level).unwrap_or(1),
+            admit_bytes_max: size(settings.admit_max_mb << 20),
+            admit_hold: Duration::from_millis(settings.admit_hold_ms),
+        },
+        commands_max: size(settings.command_queue_depth),
+        durable_every: Duration::from_millis(settings.durable_every_ms),
+        durable_every_bytes: settings.durable_every_bytes,
+        lookup_threads: 2,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   settings -> logging -> bind, serve (health: 503 settling) -> open the directory -> gate opens
-//!   signal -> accept no more -> stop the broker (answers parked pops, checkpoint) -> last answers -> exit 0
+//!   signal -> accept no more, answer parked pops -> last answers -> last checkpoint -> exit 0
 //! ```
 //!
 //! The listener is bound first, so that a wrong port costs no recovery and a long load can be watched. A signal
@@ -43,18 +43,22 @@ pub(crate) trait Broker {
     /// The calls; valid until the process ends, refused after [`Broker::stop`].
     fn api(&self) -> Arc<Self::Api>;
 
-    /// Answers parked pops empty, finishes what is planned, writes a last checkpoint; blocks.
-    fn stop(self);
+    /// Answers parked pops empty, now and from now on.
+    fn begin_stop(&self);
+
+    /// Finishes what is planned and writes a last checkpoint; blocks.
+    ///
+    /// # Errors
+    /// Why the node had stopped serving before, or could not stop in order.
+    fn stop(self) -> anyhow::Result<()>;
 }
 
 /// What a node is opened with.
 pub(crate) struct Boot<'a> {
     pub(crate) settings: &'a Settings,
     /// Where the node registers its series.
-    #[expect(dead_code, reason = "the node of this build registers none")]
     pub(crate) recorder: Arc<PrometheusRecorder>,
     /// To be set by a node that wants to know when no request is at hand.
-    #[expect(dead_code, reason = "the node of this build does not ask")]
     pub(crate) hooks: Hooks,
     /// Where this node listens.
     #[cfg_attr(not(test), expect(dead_code, reason = "the node of this build does not ask"))]
@@ -147,12 +151,14 @@ impl Node<'_> {
         info!("stopping");
         let stopping = Instant::now();
         stop.send_replace(true);
-        broker.stop();
+        broker.begin_stop();
         if let Err(error) = self.runtime.block_on(served) {
             warn!(%error, "the listener ended abnormally");
         }
+        let stopped = broker.stop();
         // Handlers of dropped connections may still be there; they have nobody to answer.
         self.runtime.shutdown_background();
+        stopped?;
         info!(took_ms = millis(stopping.elapsed()), "stopped");
         Ok(())
     }
@@ -254,19 +260,24 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::node::Unbuilt;
+    use queen_broker::Broker as RealBroker;
 
     struct FakeBroker(mpsc::Sender<&'static str>);
 
     impl Broker for FakeBroker {
-        type Api = Gate<Unbuilt>;
+        type Api = Gate<RealBroker>;
 
-        fn api(&self) -> Arc<Gate<Unbuilt>> {
+        fn api(&self) -> Arc<Gate<RealBroker>> {
             Arc::new(Gate::new())
         }
 
-        fn stop(self) {
-            self.0.send("stopped").unwrap();
+        fn begin_stop(&self) {
+            self.0.send("stopping").unwrap();
+        }
+
+        fn stop(self) -> anyhow::Result<()> {
+            self.0.send("stopped")?;
+            Ok(())
         }
     }
 
@@ -305,7 +316,7 @@ mod tests {
             Ok(FakeBroker(sender))
         };
         node(&settings).run(open, async {}).unwrap();
-        assert_eq!(receiver.recv(), Ok("stopped"));
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["stopping", "stopped"]);
         assert!(TcpStream::connect(listening.unwrap()).is_err());
     }
 

@@ -10,20 +10,18 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use queen_io::Clock;
-use queen_planner::draft::{Route, Stamp};
-use queen_raft::{Proposal, Replicator};
-use queen_record::ids::{LogId, Micros};
-use queen_record::layout::SYSTEM_LOG;
+use queen_record::ids::Micros;
 use queen_state::State;
 
-use crate::cycle::{Cycle, Input};
+use crate::cycle::Input;
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
+use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 
 /// What every part of a node shares.
 pub(crate) struct Shared {
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: Arc<RwLock<State>>,
     pub(crate) inbox: Inbox,
     pub(crate) reader: Reader,
     pub(crate) clock: LeaderClock,
@@ -66,8 +64,7 @@ impl LeaderClock {
 /// The core.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) cycle: Cycle,
-    pub(crate) replicator: Box<dyn Replicator>,
+    pub(crate) machine: Machine,
     pub(crate) lookups: Sender<Lookup>,
     pub(crate) entropy: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) checkpoint_due: Sender<()>,
@@ -90,11 +87,10 @@ impl Core {
         let mut inputs = Vec::new();
         loop {
             self.shared.inbox.take(&mut inputs);
-            let due = self.cycle.next_due();
+            let due = self.machine.cycle().next_due();
             let now = self.shared.clock.now();
-            let idle = inputs.is_empty()
-                && due.is_none_or(|due| due > now)
-                && !self.cycle.has_work(&self.shared.state.read());
+            let idle =
+                inputs.is_empty() && due.is_none_or(|due| due > now) && !self.machine.has_work();
             if self.shared.failed.lock().is_some() {
                 return;
             }
@@ -117,7 +113,11 @@ impl Core {
                     }
                 }
                 Err(reason) => {
-                    tracing::error!("raft log writer poisoned: {reason}");
+                    if reason.starts_with("APPLY FAILED") {
+                        tracing::error!("{reason}");
+                    } else {
+                        tracing::error!("raft log writer poisoned: {reason}");
+                    }
                     self.shared.fail(&reason);
                     return;
                 }
@@ -128,9 +128,9 @@ impl Core {
     /// Serves what is under way, takes nothing new, and returns once all of it is answered.
     fn finish(&mut self, inputs: &mut Vec<Input>) {
         inputs.push(Input::Stop);
-        while !inputs.is_empty() || self.cycle.is_busy() {
+        while !inputs.is_empty() || self.machine.cycle().is_busy() {
             self.shared.inbox.take(inputs);
-            if inputs.is_empty() && !self.cycle.has_answers() {
+            if inputs.is_empty() && !self.machine.cycle().has_answers() {
                 self.shared.inbox.sleep(Some(Duration::from_millis(10)));
             }
             if let Err(reason) = self.turn(inputs) {
@@ -141,70 +141,32 @@ impl Core {
         self.shared.inbox.close("the node is stopping");
     }
 
-    /// One round: plan what arrived, make it durable, apply it, answer. Returns how many answers left.
+    /// One round; returns how many answers left.
     fn turn(&mut self, inputs: &mut Vec<Input>) -> Result<usize, String> {
         let metrics = &self.shared.metrics;
         #[expect(clippy::cast_precision_loss, reason = "a histogram sample")]
         metrics.drain_commands.record(inputs.len() as f64);
-        let started = Instant::now();
-        let planned = {
-            let state = self.shared.state.read();
-            let now = self.shared.clock.now();
-            let now = now.max(Micros(state.last_now().0 + 1));
-            let now = now.max(Micros(state.max_created().0 + 1));
-            let stamp = Stamp { now, entropy: &mut *self.entropy };
-            self.cycle.plan(&state, &self.shared.reader, stamp, inputs.drain(..))
-        };
-        metrics.plan_seconds.record(started.elapsed().as_secs_f64());
-        for lookup in planned.lookups {
+        let now = self.shared.clock.now();
+        let round = self.machine.round(now, &mut *self.entropy, inputs)?;
+        metrics.plan_seconds.record(round.took.plan.as_secs_f64());
+        if round.applied > 0 {
+            metrics.write_seconds.record(round.took.write.as_secs_f64());
+            metrics.fsync_seconds.record(round.took.sync.as_secs_f64());
+            metrics.apply_seconds.record(round.took.apply.as_secs_f64());
+            metrics.proposals.increment(round.applied);
+            self.shared.applied.fetch_add(round.applied, Ordering::AcqRel);
+        }
+        for lookup in round.lookups {
             // The workers live as long as this thread: they end when it drops the sender.
             self.lookups.send(lookup).map_err(|_| "the lookup workers are gone".to_owned())?;
         }
-        if let Some(damage) = self.cycle.take_damage() {
+        if let Some(damage) = round.damage {
             tracing::error!("damaged data met while serving: {damage}");
-            self.shared.metrics.checksum_failures.increment(1);
+            metrics.checksum_failures.increment(1);
             *self.shared.damaged.lock() = Some(damage);
         }
-        if let Some((entry, routes)) = planned.entry {
-            let logs = routes.iter().map(|route| self.log_of(*route)).collect();
-            self.replicate(Proposal { entry, logs })?;
-        }
-        let answered = self.cycle.release();
         self.report();
-        Ok(answered)
-    }
-
-    fn replicate(&mut self, proposal: Proposal) -> Result<(), String> {
-        let metrics = &self.shared.metrics;
-        let started = Instant::now();
-        self.replicator.propose(proposal).map_err(|fault| fault.to_string())?;
-        let written = Instant::now();
-        metrics.write_seconds.record((written - started).as_secs_f64());
-        let committed = self.replicator.commit().map_err(|fault| fault.to_string())?;
-        metrics.fsync_seconds.record(written.elapsed().as_secs_f64());
-        for committed in committed {
-            let started = Instant::now();
-            let mut state = self.shared.state.write();
-            if let Err(error) = state.apply(committed.index, committed.term, &committed.entry) {
-                tracing::error!("APPLY FAILED DETERMINISTIC: {error}");
-                return Err(format!("APPLY FAILED: {error}"));
-            }
-            let state = parking_lot::RwLockWriteGuard::downgrade(state);
-            self.cycle.applied(&state, committed.index, &committed.entry);
-            self.shared.applied.store(committed.index.0, Ordering::Release);
-            metrics.apply_seconds.record(started.elapsed().as_secs_f64());
-            metrics.proposals.increment(1);
-        }
-        Ok(())
-    }
-
-    fn log_of(&self, route: Route) -> LogId {
-        let qlog = self.shared.reader.qlog();
-        match route {
-            Route::Partition(queue, partition) => qlog.log_of(queue, Some(partition)),
-            Route::Queue(queue) => qlog.log_of(queue, None),
-            Route::System => SYSTEM_LOG,
-        }
+        Ok(round.answered)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
@@ -222,7 +184,15 @@ impl Core {
         durable.set(self.shared.durable.load(Ordering::Relaxed) as f64);
         metrics.in_flight.set(0.0);
         metrics.queue_depth.set(self.shared.inbox.depth() as f64);
-        metrics.parked.set(self.cycle.parked() as f64);
+        let engine = self.machine.cycle().engine_stats();
+        let [groups, parts] = &metrics.engine;
+        groups.set(engine.groups as f64);
+        parts.set(engine.parts as f64);
+        metrics.filter_bytes.set(self.machine.cycle().filter_bytes() as f64);
+        let [files, bytes] = &metrics.log_storage;
+        files.set(stats.files as f64);
+        bytes.set(stats.bytes as f64);
+        metrics.parked.set(self.machine.cycle().parked() as f64);
         metrics.group_logs.set(stats.logs_touched as f64 / stats.groups.max(1) as f64);
         if stats.appended_bytes - self.seen.checkpoint_at >= self.checkpoint_bytes {
             self.seen.checkpoint_at = stats.appended_bytes;

@@ -77,6 +77,8 @@ pub struct CycleLimits {
     pub planning: Limits,
     /// Bytes of effects after which a plan takes no further command.
     pub plan_bytes_max: usize,
+    /// Commands that one plan takes.
+    pub plan_commands_max: usize,
     /// Rows of deleted queues and groups removed per plan.
     pub sweep_rows_max: u32,
     /// A pop with less time left is answered empty, never claimed.
@@ -90,6 +92,7 @@ impl Default for CycleLimits {
         Self {
             planning: Limits::default(),
             plan_bytes_max: 4 * 1024 * 1024,
+            plan_commands_max: 4096,
             sweep_rows_max: 4096,
             pop_margin_us: 50_000,
             hash_window_min_s: 900,
@@ -183,10 +186,12 @@ impl Cycle {
         self.expire_filter(state, now);
         self.revoke_undelivered(state);
         self.left_over.extend(inputs);
-        while draft.bytes() < self.limits.plan_bytes_max
-            && let Some(input) = self.left_over.pop_front()
-        {
+        for _ in 0..self.limits.plan_commands_max {
+            let Some(input) = self.left_over.pop_front() else { break };
             self.take(state, reader, &mut draft, input);
+            if draft.bytes() >= self.limits.plan_bytes_max {
+                break;
+            }
         }
         self.serve_woken(state, reader, &mut draft);
         self.time_out_pops(state, now);

@@ -23,6 +23,7 @@ const GATHER_MAX: Duration = Duration::from_micros(300);
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     len: AtomicUsize,
+    max: usize,
     core: OnceLock<Thread>,
     sleeping: AtomicBool,
     /// How often a serving thread ran out of ready work; 0 for ever when none reports it.
@@ -37,12 +38,17 @@ struct Queue {
     closed: bool,
 }
 
-/// The node takes nothing more: why.
+/// Why a request is not taken.
 #[derive(Debug)]
-pub(crate) struct Closed(pub(crate) String);
+pub(crate) enum NotTaken {
+    /// The node takes nothing more.
+    Closed(String),
+    /// As many wait as may.
+    Full,
+}
 
 impl Inbox {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self {
             queue: Mutex::new(Queue {
                 inputs: Vec::new(),
@@ -51,6 +57,7 @@ impl Inbox {
                 closed: false,
             }),
             len: AtomicUsize::new(0),
+            max,
             core: OnceLock::new(),
             sleeping: AtomicBool::new(false),
             idles: AtomicU64::new(0),
@@ -63,7 +70,7 @@ impl Inbox {
     }
 
     /// Hands in a request from a serving thread.
-    pub(crate) fn send(&self, input: Input) -> Result<(), Closed> {
+    pub(crate) fn send(&self, input: Input) -> Result<(), NotTaken> {
         let reports_idle = self.idles.load(Ordering::Relaxed) > 0;
         let (len, waited) = self.put(input, true)?;
         if !reports_idle || len >= GATHER_COUNT || waited > GATHER_MAX {
@@ -73,18 +80,23 @@ impl Inbox {
     }
 
     /// Hands in something from a thread that reports nothing.
-    pub(crate) fn send_now(&self, input: Input) -> Result<(), Closed> {
+    pub(crate) fn send_now(&self, input: Input) -> Result<(), NotTaken> {
         self.put(input, false)?;
         self.wake();
         Ok(())
     }
 
-    fn put(&self, input: Input, request: bool) -> Result<(usize, Duration), Closed> {
+    fn put(&self, input: Input, request: bool) -> Result<(usize, Duration), NotTaken> {
         let mut queue = self.queue.lock();
         if let Some(reason) = &queue.refusing
             && (request || queue.closed)
         {
-            return Err(Closed(reason.clone()));
+            return Err(NotTaken::Closed(reason.clone()));
+        }
+        // Pops that are given up must still be told: they only make room.
+        let frees = matches!(input, Input::Abandon(_));
+        if request && !frees && queue.inputs.len() >= self.max {
+            return Err(NotTaken::Full);
         }
         queue.inputs.push(input);
         let now = Instant::now();

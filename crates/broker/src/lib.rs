@@ -7,10 +7,11 @@ mod core;
 pub mod cycle;
 mod inbox;
 pub mod lookup;
+pub mod machine;
 pub mod metrics;
 mod node;
 pub mod prepare;
-mod recover;
+pub mod recover;
 mod service;
 mod views;
 

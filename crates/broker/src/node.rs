@@ -10,11 +10,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use metrics::Recorder;
 use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
-use queen_planner::filter::{Band, DuplicateFilter};
-use queen_qlog::{DurablePoint, OpenError, Qlog};
+use queen_qlog::OpenError;
 use queen_raft::{LocalReplicator, ReplayError};
-use queen_record::ids::{EntryIndex, Micros};
-use queen_state::State;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
 
@@ -22,6 +19,7 @@ use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
+use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
 use crate::service::{Broker, BrokerOptions};
@@ -50,6 +48,8 @@ pub struct NodeOptions {
     pub cycle: CycleLimits,
     /// The front door.
     pub broker: BrokerOptions,
+    /// Commands that may wait for the next cycle; one more is refused.
+    pub commands_max: usize,
     /// Longest time between two checkpoints while something changes.
     pub durable_every: Duration,
     /// Bytes written to the logs after which a checkpoint is due.
@@ -101,13 +101,13 @@ impl Node {
         recorder: &dyn Recorder,
     ) -> Result<Self, StartError> {
         let NodeParts { disk, clock, mut store, ids } = parts;
-        let opened = recover::open(&disk, &options, &mut *store)?;
+        let opened = recover::open(&disk, &options.dir, &options.qlog, &mut *store)?;
         let metrics = BrokerMetrics::new(recorder);
         let last = opened.state.applied();
         let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
         let shared = Arc::new(Shared {
-            state: RwLock::new(opened.state),
-            inbox: Inbox::new(),
+            state: Arc::new(RwLock::new(opened.state)),
+            inbox: Inbox::new(options.commands_max),
             reader: Reader::new(opened.qlog.clone()),
             clock: LeaderClock::new(clock.clone()),
             metrics,
@@ -117,15 +117,19 @@ impl Node {
             damaged: Mutex::new(None),
         });
         let since = shared.clock.now().plus_seconds(-window_s);
-        let filter = warm_filter(&opened.qlog, since)?;
+        let filter = recover::warm_filter(&opened.qlog, since)?;
         let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
         let (lookups, questions) = unbounded();
         let (checkpoint_due, due) = bounded(1);
         let (stop_background, background_stopped) = bounded(1);
         let core = Core {
             shared: shared.clone(),
-            cycle,
-            replicator: Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
+            machine: Machine::new(
+                shared.state.clone(),
+                shared.reader.clone(),
+                cycle,
+                Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
+            ),
             lookups,
             entropy: Box::new(|| rand::rng().next_u64()),
             checkpoint_due,
@@ -215,18 +219,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Joi
     std::thread::Builder::new().name(format!("queen-{name}")).spawn(run)
 }
 
-/// Feeds the duplicate filter with every hash that may still be asked for.
-fn warm_filter(qlog: &Qlog, since: Micros) -> Result<DuplicateFilter, queen_qlog::ReadError> {
-    let mut filter = DuplicateFilter::default();
-    qlog.hashes_since(since, &mut |_, range, partition, hashes, created| {
-        let band = Band { from: range.from, to: range.to };
-        for hash in hashes {
-            filter.insert(partition, *hash, band, created);
-        }
-    })?;
-    Ok(filter)
-}
-
 fn answer_lookups(shared: &Shared, questions: &Receiver<Lookup>) {
     while let Ok(question) = questions.recv() {
         let found = shared.reader.answer(question);
@@ -254,16 +246,4 @@ fn background(shared: &Shared, stopped: &Receiver<()>) {
             _ => return,
         }
     }
-}
-
-/// What `recover::open` found.
-pub(crate) struct Opened {
-    pub(crate) state: State,
-    pub(crate) qlog: Qlog,
-    pub(crate) durable: EntryIndex,
-}
-
-/// An empty point: nothing was ever made durable.
-pub(crate) fn no_point() -> DurablePoint {
-    DurablePoint { index: EntryIndex(0), layout: None, logs: Vec::new() }
 }

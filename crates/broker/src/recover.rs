@@ -1,25 +1,39 @@
 //! From a directory to a state: load the store, open the logs, replay what is above the checkpoint, cut the rest.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use queen_io::Disk;
-use queen_qlog::{DurablePoint, Qlog};
+use queen_planner::filter::{Band, DuplicateFilter};
+use queen_qlog::{DurablePoint, Qlog, ReadError};
 use queen_raft::replay;
+use queen_record::ids::{EntryIndex, Micros};
 use queen_state::State;
 use queen_store::Checkpoint;
 
-use crate::node::{NodeOptions, Opened, StartError, no_point};
+use crate::node::StartError;
+
+/// A directory that was recovered.
+pub struct Opened {
+    /// As of the last complete entry in the logs.
+    pub state: State,
+    /// The logs, cut behind that entry.
+    pub qlog: Qlog,
+    /// The entry that the store covers.
+    pub durable: EntryIndex,
+}
 
 /// Opens a directory.
 ///
 /// # Errors
 /// Every refusal of store, logs and replay.
-pub(crate) fn open(
+pub fn open(
     disk: &Arc<dyn Disk>,
-    options: &NodeOptions,
+    dir: &Path,
+    qlog: &queen_qlog::Options,
     store: &mut dyn Checkpoint,
 ) -> Result<Opened, StartError> {
-    let foreign = options.dir.join("raft").join("state.json");
+    let foreign = dir.join("raft").join("state.json");
     if disk.exists(&foreign).map_err(|error| directory(&foreign, &error))? {
         return Err(StartError::Directory(format!(
             "{} exists: this directory was written by the openraft replicator, not by the local one",
@@ -31,7 +45,7 @@ pub(crate) fn open(
         state.load_row(keyspace, key, value).map_err(|error| error.to_string())
     })?;
     let point = match state.logs_point() {
-        [] => no_point(),
+        [] => DurablePoint::default(),
         bytes => DurablePoint::decode(bytes).map_err(|error| {
             StartError::Directory(format!(
                 "the store's record of the logs does not decode: {error}"
@@ -46,7 +60,7 @@ pub(crate) fn open(
         )));
     }
     tracing::info!(rows = loaded.rows, applied = state.applied().0, "store loaded");
-    let (qlog, recovery) = Qlog::open(disk.clone(), options.qlog.clone(), &point)?;
+    let (qlog, recovery) = Qlog::open(disk.clone(), qlog.clone(), &point)?;
     let cut = replay(recovery, &mut |index, term, entry| {
         state.apply(index, term, entry).map_err(|error| error.to_string())
     })?;
@@ -61,6 +75,21 @@ pub(crate) fn open(
     Ok(Opened { state, qlog, durable: point.index })
 }
 
-fn directory(path: &std::path::Path, error: &std::io::Error) -> StartError {
+/// A duplicate filter that knows every hash stored since then.
+///
+/// # Errors
+/// A damaged log.
+pub fn warm_filter(qlog: &Qlog, since: Micros) -> Result<DuplicateFilter, ReadError> {
+    let mut filter = DuplicateFilter::default();
+    qlog.hashes_since(since, &mut |_, range, partition, hashes, created| {
+        let band = Band { from: range.from, to: range.to };
+        for hash in hashes {
+            filter.insert(partition, *hash, band, created);
+        }
+    })?;
+    Ok(filter)
+}
+
+fn directory(path: &Path, error: &std::io::Error) -> StartError {
     StartError::Directory(format!("{}: {error}", path.display()))
 }

@@ -21,6 +21,7 @@ use crate::cycle::{
     AckCommand, ClaimData, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand,
     Input, PopCommand, PopGranted, PushCommand,
 };
+use crate::inbox::NotTaken;
 use crate::lookup::frames_of;
 use crate::prepare::{MintIds, prepare};
 use crate::views;
@@ -85,7 +86,10 @@ impl Broker {
         command: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> Input,
     ) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
-        self.shared.inbox.send(command(reply)).map_err(|closed| CallError::NotServing(closed.0))?;
+        self.shared.inbox.send(command(reply)).map_err(|refused| match refused {
+            NotTaken::Closed(reason) => CallError::NotServing(reason),
+            NotTaken::Full => CallError::Overloaded { retry_after_s: 1 },
+        })?;
         match tokio::time::timeout(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(self.gone()),

@@ -125,6 +125,7 @@ fn options() -> NodeOptions {
             admit_bytes_max: 0,
             admit_hold: Duration::from_secs(1),
         },
+        commands_max: 1000,
         durable_every: Duration::from_millis(5),
         durable_every_bytes: 1 << 20,
         lookup_threads: 1,

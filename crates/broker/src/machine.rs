@@ -1,0 +1,145 @@
+//! One round of a node, without threads: plan, propose, commit, apply, answer.
+//!
+//! The core thread and the simulator both drive this; neither adds a rule of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{RwLock, RwLockWriteGuard};
+use queen_planner::draft::{Route, Stamp};
+use queen_raft::{Proposal, Replicator};
+use queen_record::ids::{LogId, Micros};
+use queen_record::layout::SYSTEM_LOG;
+use queen_state::State;
+
+use crate::cycle::{Cycle, Input};
+use crate::lookup::{Lookup, Reader};
+
+/// A node's moving parts.
+pub struct Machine {
+    state: Arc<RwLock<State>>,
+    reader: Reader,
+    cycle: Cycle,
+    replicator: Box<dyn Replicator>,
+}
+
+/// What one round did.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Questions to the logs: each answer must come back as an input.
+    pub lookups: Vec<Lookup>,
+    /// Answers that left.
+    pub answered: usize,
+    /// Entries applied.
+    pub applied: u64,
+    /// Damage that a read met.
+    pub damage: Option<String>,
+    /// How long each stage took.
+    pub took: Stages,
+}
+
+/// Time of a round by stage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stages {
+    /// Planning.
+    pub plan: Duration,
+    /// Writing the logs.
+    pub write: Duration,
+    /// Making them durable.
+    pub sync: Duration,
+    /// Applying.
+    pub apply: Duration,
+}
+
+impl Machine {
+    /// A machine over an opened directory.
+    pub fn new(
+        state: Arc<RwLock<State>>,
+        reader: Reader,
+        cycle: Cycle,
+        replicator: Box<dyn Replicator>,
+    ) -> Self {
+        Self { state, reader, cycle, replicator }
+    }
+
+    /// The state, as of the last applied entry.
+    pub fn state(&self) -> &Arc<RwLock<State>> {
+        &self.state
+    }
+
+    /// The reader of the logs.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The cycle.
+    pub fn cycle(&self) -> &Cycle {
+        &self.cycle
+    }
+
+    /// Whether another round should follow at once although nothing arrived.
+    pub fn has_work(&self) -> bool {
+        self.cycle.has_work(&self.state.read())
+    }
+
+    /// One round over everything in `inputs`, which is emptied.
+    ///
+    /// # Errors
+    /// A fault of the logs or a failed apply: the machine must not be used again, and nothing more answered.
+    pub fn round(
+        &mut self,
+        now: Micros,
+        entropy: &mut dyn FnMut() -> u64,
+        inputs: &mut Vec<Input>,
+    ) -> Result<Round, String> {
+        let mut round = Round::default();
+        let started = Instant::now();
+        let planned = {
+            let state = self.state.read();
+            // One clock that never stands still, over all partitions and entries.
+            let now = now.max(Micros(state.last_now().0 + 1));
+            let now = now.max(Micros(state.max_created().0 + 1));
+            let stamp = Stamp { now, entropy };
+            self.cycle.plan(&state, &self.reader, stamp, inputs.drain(..))
+        };
+        round.took.plan = started.elapsed();
+        round.lookups = planned.lookups;
+        round.damage = self.cycle.take_damage();
+        if let Some((entry, routes)) = planned.entry {
+            let logs = routes.iter().map(|route| self.log_of(*route)).collect();
+            self.replicate(Proposal { entry, logs }, &mut round)?;
+        }
+        round.answered = self.cycle.release();
+        Ok(round)
+    }
+
+    fn replicate(&mut self, proposal: Proposal, round: &mut Round) -> Result<(), String> {
+        let started = Instant::now();
+        self.replicator.propose(proposal).map_err(|fault| fault.to_string())?;
+        let written = Instant::now();
+        let committed = self.replicator.commit().map_err(|fault| fault.to_string())?;
+        let synced = Instant::now();
+        for committed in committed {
+            let mut state = self.state.write();
+            state
+                .apply(committed.index, committed.term, &committed.entry)
+                .map_err(|error| format!("APPLY FAILED DETERMINISTIC: {error}"))?;
+            let state = RwLockWriteGuard::downgrade(state);
+            self.cycle.applied(&state, committed.index, &committed.entry);
+            round.applied += 1;
+        }
+        round.took.write = written - started;
+        round.took.sync = synced - written;
+        round.took.apply = synced.elapsed();
+        Ok(())
+    }
+
+    fn log_of(&self, route: Route) -> LogId {
+        let qlog = self.reader.qlog();
+        match route {
+            Route::Partition(queue, partition) => qlog.log_of(queue, Some(partition)),
+            Route::Queue(queue) => qlog.log_of(queue, None),
+            Route::System => SYSTEM_LOG,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+"""Fixtures for the published client's own tests: a client of the node that the environment names."""
+
+import os
+
+import pytest_asyncio
+from queen import Queen
+
+
+@pytest_asyncio.fixture
+async def client():
+    """A client of QUEEN_SERVER_URL, closed after the test."""
+    queen = Queen(os.environ["QUEEN_SERVER_URL"])
+    try:
+        yield queen
+    finally:
+        await queen.close()
