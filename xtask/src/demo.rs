@@ -111,7 +111,8 @@ impl Progress {
                 Err(RecvTimeoutError::Timeout) => bail!("no progress since {:?}", self.at),
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            let (Some(at), Some(result)) = (self.at.get_mut(number), self.results.get_mut(number)) else {
+            let (Some(at), Some(result)) = (self.at.get_mut(number), self.results.get_mut(number))
+            else {
                 continue;
             };
             match line {
@@ -184,7 +185,8 @@ fn report(
 ) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let mut check = |is_right: bool| tally.add(Tally::one(is_right));
-    let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or(u64::MAX);
+    let number =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or(u64::MAX);
     let [pushed, groups @ ..] = &progress.results;
     let pushed = pushed.as_ref().context("the pusher left no result")?;
     println!(
@@ -193,7 +195,11 @@ fn report(
         number(pushed, "sent again"),
         number(pushed, "absorbed")
     );
-    println!("duplicates refused      {} of {} pushed once more", number(pushed, "refused"), number(pushed, "repushed"));
+    println!(
+        "duplicates refused      {} of {} pushed once more",
+        number(pushed, "refused"),
+        number(pushed, "repushed")
+    );
     check(number(pushed, "in") == count as u64);
     check(number(pushed, "refused") == number(pushed, "repushed"));
     for (name, result) in GROUPS.iter().zip(groups) {
@@ -213,7 +219,9 @@ fn report(
     }
     #[expect(clippy::cast_precision_loss, reason = "a ratio for a person")]
     let ratio = disk_bytes as f64 / payload_bytes as f64;
-    println!("disk                    {disk_bytes} bytes of queue logs, {ratio:.2} per payload byte");
+    println!(
+        "disk                    {disk_bytes} bytes of queue logs, {ratio:.2} per payload byte"
+    );
     println!("time                    {took:.1} s");
     Ok(tally)
 }

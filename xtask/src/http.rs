@@ -148,8 +148,14 @@ mod tests {
     #[test]
     fn the_three_kinds_of_body() {
         check(b"HTTP/1.1 204 No Content\r\n\r\n", 204, "", true);
-        check(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", 200, "{}", false);
-        let chunked = b"HTTP/1.1 201 C\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n";
+        check(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+            200,
+            "{}",
+            false,
+        );
+        let chunked =
+            b"HTTP/1.1 201 C\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n";
         check(chunked, 201, "[]", true);
     }
 

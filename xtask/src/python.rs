@@ -94,10 +94,8 @@ pub(crate) fn directory() -> PathBuf {
 fn install(place: &Path, bare: &Path, list: &Path) -> anyhow::Result<()> {
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv"]).arg(place);
-    let has_own = shell::capture(&mut venv, INSTALL_LIMIT)
-        .context("python3 is needed")?
-        .status
-        .success();
+    let has_own =
+        shell::capture(&mut venv, INSTALL_LIMIT).context("python3 is needed")?.status.success();
     let mut pip = if has_own {
         Command::new(place.join("bin").join("python"))
     } else {

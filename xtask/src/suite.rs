@@ -64,7 +64,9 @@ fn run(tests: &Path, file: &str, binary: &Path, python: &Python) -> anyhow::Resu
 
 /// Reads the counts of a junit report; whatever did not pass failed, skips included.
 fn junit_tally(text: &str) -> anyhow::Result<Tally> {
-    let Some((_, suite)) = text.split_once("<testsuite ") else { bail!("a report without a suite") };
+    let Some((_, suite)) = text.split_once("<testsuite ") else {
+        bail!("a report without a suite")
+    };
     let attribute = |name: &str| -> anyhow::Result<u64> {
         let (_, rest) = suite.split_once(&format!(" {name}=\"")).context(name.to_owned())?;
         let (value, _) = rest.split_once('"').context(name.to_owned())?;

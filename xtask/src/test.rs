@@ -91,7 +91,11 @@ pub(crate) fn part(sum: &mut Tally, name: &str, run: impl FnOnce() -> anyhow::Re
 }
 
 /// Runs a part that makes something the others need.
-fn part_value<T>(sum: &mut Tally, name: &str, run: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
+fn part_value<T>(
+    sum: &mut Tally,
+    name: &str,
+    run: impl FnOnce() -> anyhow::Result<T>,
+) -> Option<T> {
     let mut value = None;
     part(sum, name, || {
         value = Some(run()?);
@@ -115,13 +119,14 @@ fn workspace_tests(is_slow: bool) -> anyhow::Result<Tally> {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
         command.args(["--status-level", "slow", "--final-status-level", "fail"]);
         let done = capture(&mut command, WORKSPACE_LIMIT)?;
-        let tally = nextest_tally(&done.text)
-            .with_context(|| format!("nextest ended without a summary\n{}", tail(&done.text, 60)))?;
-        shown(tally, done.status.success(), &done.text)
+        let tally = nextest_tally(&done.text).with_context(|| {
+            format!("nextest ended without a summary\n{}", tail(&done.text, 60))
+        })?;
+        Ok(shown(tally, done.status.success(), &done.text))
     } else {
         command.args(["test", "--workspace", "--quiet", "--no-fail-fast", "--all-targets"]);
         let done = capture(&mut command, WORKSPACE_LIMIT)?;
-        shown(libtest_tally(&done.text), done.status.success(), &done.text)
+        Ok(shown(libtest_tally(&done.text), done.status.success(), &done.text))
     }
 }
 
@@ -132,18 +137,18 @@ fn doc_tests() -> anyhow::Result<Tally> {
     let mut tally = libtest_tally(&done.text);
     // Crates without an example count none; that the command succeeds is one result.
     tally.add(Tally::one(done.status.success()));
-    shown(tally, done.status.success(), &done.text)
+    Ok(shown(tally, done.status.success(), &done.text))
 }
 
 /// Shows the output of a part that failed; a failure that no line counted is one.
-fn shown(mut tally: Tally, is_success: bool, text: &str) -> anyhow::Result<Tally> {
+fn shown(mut tally: Tally, is_success: bool, text: &str) -> Tally {
     if !is_success && tally.failed == 0 {
         tally.failed = 1;
     }
     if tally.failed > 0 {
         println!("{}", tail(text, 300));
     }
-    Ok(tally)
+    tally
 }
 
 /// Reads `Summary [..] 12 tests run: 11 passed, 1 failed, 0 skipped`.
@@ -187,7 +192,8 @@ mod tests {
 
     #[test]
     fn summaries_of_both_runners() {
-        let text = "x\n     Summary [   0.01s] 14 tests run: 11 passed (2 slow), 1 failed, 2 skipped\n";
+        let text =
+            "x\n     Summary [   0.01s] 14 tests run: 11 passed (2 slow), 1 failed, 2 skipped\n";
         assert_eq!(nextest_tally(text), Some(Tally { passed: 11, failed: 3 }));
         let text = "\n  Summary [ 1.2s] 3/5 tests run: 3 passed, 0 skipped\n";
         assert_eq!(nextest_tally(text), Some(Tally { passed: 3, failed: 0 }));

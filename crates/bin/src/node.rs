@@ -43,7 +43,7 @@ pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
         ids: None,
     };
     let recorder: &dyn Recorder = if settings.metrics { &*boot.recorder } else { &NoopRecorder };
-    let node = Node::open(options(settings, dir), parts, recorder)?;
+    let node = Node::open(&options(settings, dir), parts, recorder)?;
     boot.hooks.set(node.idle_hook(), Arc::new(|| {}));
     Ok(OpenNode { node, _lock: lock })
 }

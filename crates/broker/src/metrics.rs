@@ -81,6 +81,8 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
 ];
 
+const HERE: Metadata<'static> = Metadata::new("queen", Level::INFO, None);
+
 impl BrokerMetrics {
     /// Registers every series with a recorder.
     pub fn new(recorder: &dyn Recorder) -> Self {
@@ -88,15 +90,14 @@ impl BrokerMetrics {
             let name = KeyName::from_const_str(name);
             recorder.describe_gauge(name, None::<Unit>, SharedString::const_str(help));
         }
-        const HERE: Metadata<'static> = Metadata::new("queen", Level::INFO, None);
         let key = |name: &'static str| Key::from_static_name(name);
         let kind = |name: &'static str, kind: &'static str| {
             Key::from_parts(name, vec![metrics::Label::new("kind", kind)])
         };
-        let gauge = |key: Key| recorder.register_gauge(&key, &HERE);
-        let counter = |key: Key| recorder.register_counter(&key, &HERE);
+        let gauge = |key: &Key| recorder.register_gauge(key, &HERE);
+        let counter = |key: &Key| recorder.register_counter(key, &HERE);
         let summary = |name| recorder.register_histogram(&key(name), &HERE);
-        let index = |of| gauge(kind("queen_raft_index", of));
+        let index = |of| gauge(&kind("queen_raft_index", of));
         let refused = vec![metrics::Label::new("outcome", "refused")];
         Self {
             plan_seconds: summary("queen_raft_plan_seconds"),
@@ -104,25 +105,25 @@ impl BrokerMetrics {
             fsync_seconds: summary("queen_raft_log_fsync_seconds"),
             apply_seconds: summary("queen_raft_apply_entry_seconds"),
             drain_commands: summary("queen_raft_drain_commands"),
-            proposals: counter(key("queen_raft_proposals_total")),
+            proposals: counter(&key("queen_raft_proposals_total")),
             index: [index("log"), index("committed"), index("applied"), index("durable")],
-            in_flight: gauge(key("queen_raft_inflight")),
-            queue_depth: gauge(key("queen_raft_command_queue_depth")),
-            parked: gauge(key("queen_parked_long_polls")),
-            engine: ["groups", "parts"].map(|of| gauge(kind("queen_consume_engine", of))),
-            filter_bytes: gauge(key("queen_raft_dedup_filter_bytes")),
-            log_storage: ["files", "bytes"].map(|of| gauge(kind("queen_raft_log_storage", of))),
-            syncs: counter(key("queen_raft_log_syncs_total")),
-            appended_bytes: counter(key("queen_raft_log_appended_bytes_total")),
-            group_logs: gauge(key("queen_raft_group_logs")),
+            in_flight: gauge(&key("queen_raft_inflight")),
+            queue_depth: gauge(&key("queen_raft_command_queue_depth")),
+            parked: gauge(&key("queen_parked_long_polls")),
+            engine: ["groups", "parts"].map(|of| gauge(&kind("queen_consume_engine", of))),
+            filter_bytes: gauge(&key("queen_raft_dedup_filter_bytes")),
+            log_storage: ["files", "bytes"].map(|of| gauge(&kind("queen_raft_log_storage", of))),
+            syncs: counter(&key("queen_raft_log_syncs_total")),
+            appended_bytes: counter(&key("queen_raft_log_appended_bytes_total")),
+            group_logs: gauge(&key("queen_raft_group_logs")),
             checkpoint_rows: summary("queen_raft_checkpoint_rows"),
             store_commit_seconds: summary("queen_raft_store_commit_seconds"),
             durable_point_seconds: summary("queen_raft_durable_point_seconds"),
             ram_rows: ["partitions", "dirty"]
-                .map(|of| gauge(kind("queen_raft_store_ram_rows", of))),
-            checksum_failures: counter(key("queen_raft_checksum_failures_total")),
-            admit_bytes: gauge(key("queen_raft_admit_bytes")),
-            admit_refused: counter(Key::from_parts("queen_raft_admit_total", refused)),
+                .map(|of| gauge(&kind("queen_raft_store_ram_rows", of))),
+            checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
+            admit_bytes: gauge(&key("queen_raft_admit_bytes")),
+            admit_refused: counter(&Key::from_parts("queen_raft_admit_total", refused)),
         }
     }
 }

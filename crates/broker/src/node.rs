@@ -96,7 +96,7 @@ impl Node {
     /// # Errors
     /// Any refusal: nothing of the directory was changed but what recovery may change.
     pub fn open(
-        options: NodeOptions,
+        options: &NodeOptions,
         parts: NodeParts,
         recorder: &dyn Recorder,
     ) -> Result<Self, StartError> {

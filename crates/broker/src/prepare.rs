@@ -27,7 +27,7 @@ pub trait MintIds: Send + Sync + 'static {
     fn mint(&self, count: usize) -> Vec<Uuid>;
 }
 
-/// Ids by the clock: UUIDv7 whose ordered part never repeats on this node, and random bits that tell nodes apart.
+/// Ids by the clock: `UUIDv7` whose ordered part never repeats on this node, and random bits that tell nodes apart.
 pub struct ClockIds {
     clock: Arc<dyn Clock>,
     last: AtomicU64,
@@ -44,7 +44,7 @@ impl MintIds for ClockIds {
     fn mint(&self, count: usize) -> Vec<Uuid> {
         let now_us = u64::try_from(self.clock.wall_us()).unwrap_or(0);
         // Twelve bits below the millisecond: 4096 steps of about a quarter microsecond.
-        let now = (now_us / 1000) << 12 | (now_us % 1000) * 4096 / 1000;
+        let now = ((now_us / 1000) << 12) | ((now_us % 1000) * 4096 / 1000);
         let count = count as u64;
         let reserve = |last: u64| Some(last.max(now) + count);
         let before = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
@@ -99,9 +99,10 @@ pub fn prepare(
             .map(|(.., part)| part);
         let part = match known {
             Some(part) => part,
-            None => match by_name.get(&(item.queue, item.partition)) {
-                Some(part) => *part,
-                None => {
+            None => {
+                if let Some(part) = by_name.get(&(item.queue, item.partition)) {
+                    *part
+                } else {
                     check_names(item.queue, item.partition)?;
                     let part = index(building.len());
                     by_name.insert((item.queue, item.partition), part);
@@ -110,7 +111,7 @@ pub fn prepare(
                     building.push(Building { queue, partition, items: Vec::new(), frames });
                     part
                 }
-            },
+            }
         };
         last = Some((item.queue, item.partition, part));
         if let Some(building) = building.get_mut(part as usize) {
@@ -124,12 +125,11 @@ pub fn prepare(
 
 fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(), Refusal> {
     let own: [u8; UUID_TEXT_LEN];
-    let transaction_id = match item.transaction_id {
-        Some(text) => text,
-        None => {
-            own = id.text();
-            std::str::from_utf8(&own).unwrap_or_default()
-        }
+    let transaction_id = if let Some(text) = item.transaction_id {
+        text
+    } else {
+        own = id.text();
+        std::str::from_utf8(&own).unwrap_or_default()
     };
     check_transaction_id(transaction_id)?;
     let frame = FrameRef {

@@ -70,12 +70,11 @@ impl Broker {
             self.options.admit_hold,
             admitted.clone().acquire_many_owned(units),
         );
-        match acquired.await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            _ => {
-                self.shared.metrics.admit_refused.increment(1);
-                Err(CallError::Overloaded { retry_after_s: 1 })
-            }
+        if let Ok(Ok(permit)) = acquired.await {
+            Ok(Some(permit))
+        } else {
+            self.shared.metrics.admit_refused.increment(1);
+            Err(CallError::Overloaded { retry_after_s: 1 })
         }
     }
 

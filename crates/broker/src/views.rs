@@ -209,7 +209,7 @@ fn dead_letter(state: &State, row: &DeadLetterRow) -> DeadLetter {
     }
 }
 
-/// A UUIDv7 begins with its time.
+/// A `UUIDv7` begins with its time.
 fn created_of(id: queen_record::ids::Uuid) -> Micros {
     let millis = queen_planner::push::tick_of(id) >> 12;
     Micros(i64::try_from(millis).unwrap_or(0).saturating_mul(1000))

@@ -5,6 +5,7 @@
 /// Shape: integers are stored as `i32`, as the replicated effect carries them. Units stand at each field.
 /// Source: the configure page of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the API has them, each on its own")]
 pub struct QueueOptions {
     /// Label for discovery pops; empty means none.
     pub namespace: String,

@@ -1,4 +1,5 @@
 //! Entry bytes: the published vector, and every effect there and back.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -28,7 +29,7 @@ fn entry(effects: Vec<Effect>) -> Entry {
 fn the_published_empty_entry() {
     let mut bytes = Vec::new();
     entry(vec![]).encode(&mut bytes);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     assert_eq!(
         hex,
         "2600000048e137867dc2aa3101000300000080e8b953935e0600\

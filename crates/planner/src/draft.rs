@@ -61,7 +61,7 @@ impl<'a> Draft<'a> {
         self.bytes += bytes;
     }
 
-    /// A fresh UUIDv7 with 62 unpredictable bits.
+    /// A fresh `UUIDv7` with 62 unpredictable bits.
     pub fn mint(&mut self) -> Uuid {
         let millis = u64::try_from(self.stamp.now.0 / 1000).unwrap_or(0);
         self.minted = self.minted.wrapping_add(1);

@@ -23,6 +23,7 @@ pub struct Band {
 const BUCKET: usize = 16;
 const BAND_BITS: u32 = 12;
 const BANDS_MAX: usize = 1 << BAND_BITS;
+const BAND_MASK: u32 = (1 << BAND_BITS) - 1;
 const SLOTS_MIN: usize = 1 << 12;
 const SLOTS_MAX: usize = 1 << 24;
 
@@ -103,7 +104,7 @@ impl Generation {
                     return;
                 }
                 if slot >> BAND_BITS == wanted {
-                    let band = self.bands.get((slot & (BANDS_MAX as u32 - 1)) as usize);
+                    let band = self.bands.get((slot & BAND_MASK) as usize);
                     found.extend(band.copied());
                 }
             }
@@ -169,8 +170,7 @@ impl DuplicateFilter {
 
 /// Mixes the partition into a hash that is already uniform.
 fn key(partition: PartitionId, hash: TxHash) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = hash.0;
-    let low = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let low = u64::from_le_bytes(hash.0.first_chunk().copied().unwrap_or_default());
     (low ^ partition.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 

@@ -95,13 +95,19 @@ pub struct Original {
 #[derive(Default)]
 pub struct Overlay {
     /// `None` marks a queue deleted in flight.
-    queues: Table<(Tenant, Arc<str>), Tagged<Option<(QueueView, QueueOptions)>>>,
+    queues: Table<(Tenant, Arc<str>), Tagged<PlannedQueue>>,
     partitions: Table<(QueueKey, Arc<str>), Tagged<PartitionId>>,
     tips: Table<PartitionId, Tagged<Tip>>,
-    groups: Table<(Tenant, Arc<str>, Arc<str>), Tagged<Option<Subscription>>>,
+    groups: Table<GroupKey, Tagged<Option<Subscription>>>,
     hashes: Table<(PartitionId, TxHash), Original>,
     appended: VecDeque<(u64, Vec<(PartitionId, TxHash)>)>,
 }
+
+/// A queue as this plan leaves it; `None` when it is deleted.
+type PlannedQueue = Option<(QueueView, QueueOptions)>;
+
+/// Tenant, queue and group name.
+type GroupKey = (Tenant, Arc<str>, Arc<str>);
 
 /// Tells a queue from one of the same name made later.
 type QueueKey = Uuid;

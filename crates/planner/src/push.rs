@@ -134,12 +134,12 @@ impl IdOrder {
     }
 }
 
-/// The ordered part of a UUIDv7: milliseconds and the twelve bits after the version.
+/// The ordered part of a `UUIDv7`: milliseconds and the twelve bits after the version.
 #[must_use]
 pub fn tick_of(id: Uuid) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = id.0;
-    let millis = [a, b, c, d, e, f].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
-    millis << 12 | u64::from(g & 15) << 8 | u64::from(h)
+    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let (millis, rest) = id.0.split_at(6);
+    (number(millis) << 12) | (number(rest.first_chunk::<2>().map_or(&[], |sub| sub)) & 0xfff)
 }
 
 /// What planning a push works on.

@@ -95,19 +95,18 @@ impl State {
         options: &QueueOptions,
         created: Micros,
     ) {
-        let number = match self.queue(tenant, name) {
-            Some(queue) => queue.number,
-            None => {
-                let next = self.scalars.next_queue;
-                self.scalars.next_queue += 1;
-                let number = QueueNumber(std::num::NonZeroU32::MIN.saturating_add(next - 1));
-                let queue = Queue::new(number, tenant, name, id);
-                self.names.entry(tenant).or_default().insert(queue.name.clone(), number);
-                // The row did not exist before: a cut under way must see that.
-                self.touch(RowKey::Queue(number));
-                self.put_queue(queue);
-                number
-            }
+        let number = if let Some(queue) = self.queue(tenant, name) {
+            queue.number
+        } else {
+            let next = self.scalars.next_queue;
+            self.scalars.next_queue += 1;
+            let number = QueueNumber(std::num::NonZeroU32::MIN.saturating_add(next - 1));
+            let queue = Queue::new(number, tenant, name, id);
+            self.names.entry(tenant).or_default().insert(queue.name.clone(), number);
+            // The row did not exist before: a cut under way must see that.
+            self.touch(RowKey::Queue(number));
+            self.put_queue(queue);
+            number
         };
         self.touch(RowKey::Queue(number));
         if let Some(queue) = self.queue_mut(number) {
@@ -369,16 +368,13 @@ impl State {
                 self.drop_cursor(id, group);
             }
             let Some(queue) = self.queue_mut(number) else { return true };
-            match next {
-                Some(id) => {
-                    if let Some(row) = queue.groups.get_mut(&group) {
-                        row.sweep_from = Some(id.0 + 1);
-                    }
+            if let Some(id) = next {
+                if let Some(row) = queue.groups.get_mut(&group) {
+                    row.sweep_from = Some(id.0 + 1);
                 }
-                None => {
-                    queue.groups.remove(&group);
-                    return true;
-                }
+            } else {
+                queue.groups.remove(&group);
+                return true;
             }
         }
         false

@@ -1,4 +1,5 @@
 //! A checkpoint taken while apply goes on holds exactly the rows of its entry, and loads back to the same state.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use std::collections::BTreeMap;
 
@@ -52,6 +53,7 @@ fn live_partition(state: &State, at: usize) -> Option<PartitionId> {
 }
 
 /// The effect that an operation means in this state, if it means one.
+#[expect(clippy::too_many_lines, reason = "one arm per operation")]
 fn effect(state: &State, op: &Op, now: Micros) -> Option<Effect> {
     let queue_name = |q: u8| format!("queue-{q}");
     let group_name = |g: u8| format!("group-{g}");

@@ -15,6 +15,13 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
+impl SourceFile {
+    /// Whether its name ends so.
+    pub(super) fn is(&self, extension: &str) -> bool {
+        Path::new(&self.name).extension().is_some_and(|found| found == extension)
+    }
+}
+
 /// Reads every text file that the repository carries; what cannot be text is left out.
 pub(super) fn read(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     let mut files = Vec::new();
@@ -30,7 +37,8 @@ fn visit(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> anyhow::
         let name = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
         if kind.is_dir() {
             let last = entry.file_name();
-            let is_ours = !["target", ".git", ".venv", "__pycache__"].iter().any(|name| last == *name);
+            let is_ours =
+                !["target", ".git", ".venv", "__pycache__"].iter().any(|name| last == *name);
             if is_ours {
                 visit(root, &path, files)?;
             }
@@ -46,7 +54,7 @@ fn visit(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> anyhow::
 /// All checks of this file.
 pub(super) fn check(files: &[SourceFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in files.iter().filter(|file| file.name.ends_with(".rs")) {
+    for file in files.iter().filter(|file| file.is("rs")) {
         if !file.text.starts_with("//!") {
             findings.push(Finding::new(&file.name, 1, "does not begin with what it is (`//!`)"));
         }
@@ -64,8 +72,9 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Finding> {
 fn series(files: &[SourceFile], findings: &mut Vec<Finding>) {
     let page = files.iter().find(|file| file.name == "docs/metrics.md");
     let page = page.map_or("", |file| &*file.text);
-    let emits = |name: &str| name.starts_with("crates/") && name.contains("/src/") && name.ends_with(".rs");
-    for file in files.iter().filter(|file| emits(&file.name)) {
+    let emits =
+        |name: &str| name.starts_with("crates/") && name.contains("/src/") && name.ends_with(".rs");
+    for file in files.iter().filter(emits) {
         for (number, line) in file.text.lines().enumerate() {
             for name in names(line).filter(|name| !page.contains(&format!("`{name}`"))) {
                 let text = format!("{name} is not described in docs/metrics.md");
@@ -80,7 +89,9 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
     line.split('"').skip(1).step_by(2).filter(|literal| {
         literal.starts_with("queen_")
             && literal.len() > "queen_".len()
-            && literal.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_')
+            && literal.chars().all(|letter| {
+                letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_'
+            })
     })
 }
 
@@ -107,6 +118,10 @@ mod tests {
         let files = [file("crates/x/src/a.rs", code), file("docs/metrics.md", "| `queen_known` |")];
         let findings = check(&files);
         assert_eq!(findings.len(), 1);
-        assert!(findings.iter().all(|found| found.line == 2 && found.text.starts_with("queen_new_total ")));
+        assert!(
+            findings
+                .iter()
+                .all(|found| found.line == 2 && found.text.starts_with("queen_new_total "))
+        );
     }
 }

@@ -29,7 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// What the program may know.
 const EVERYTHING: &[&str] = &[
-    "http", "dash", "broker", "raft", "reclaim", "qlog", "store", "planner", "state", "model", "record", "io",
+    "http", "dash", "broker", "raft", "reclaim", "qlog", "store", "planner", "state", "model",
+    "record", "io",
 ];
 
 /// What the simulation may know.
@@ -40,7 +41,8 @@ const UP_TO_BROKER: &[&str] =
 const CORE: &[&str] = &["record", "model", "state", "planner"];
 
 /// What the core must not know even in its tests.
-const ABOVE_CORE: &[&str] = &["io", "qlog", "store", "reclaim", "raft", "broker", "http", "dash", "bin"];
+const ABOVE_CORE: &[&str] =
+    &["io", "qlog", "store", "reclaim", "raft", "broker", "http", "dash", "bin"];
 
 /// What each core crate's `clippy.toml` must name.
 const CORE_BANS: &[&str] = &[
@@ -78,11 +80,15 @@ fn directory(package: &str) -> &str {
 }
 
 fn package_edges(package: &Value, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
-    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let name = text(package, "name").context("a package without a name")?;
     let here = directory(&name);
-    let manifest =
-        if here == "xtask" { "xtask/Cargo.toml".into() } else { format!("crates/{here}/Cargo.toml") };
+    let manifest = if here == "xtask" {
+        "xtask/Cargo.toml".into()
+    } else {
+        format!("crates/{here}/Cargo.toml")
+    };
     let allowed = if here == "xtask" {
         Some([].as_slice())
     } else {
@@ -120,13 +126,18 @@ fn declared_once(file: &SourceFile, findings: &mut Vec<Finding>) {
             continue;
         }
         has_lints |= section == "lints" && line == "workspace = true";
-        let is_dependency = section.ends_with("dependencies") && line.contains('=') && !line.starts_with('#');
+        let is_dependency =
+            section.ends_with("dependencies") && line.contains('=') && !line.starts_with('#');
         if is_dependency && !line.contains("workspace = true") {
             let text = "a dependency that is not taken from the workspace's table";
             findings.push(Finding::new(&file.name, number + 1, text));
         }
         if section.contains("dependencies.") && line.starts_with("version") {
-            findings.push(Finding::new(&file.name, number + 1, "a version outside the workspace's table"));
+            findings.push(Finding::new(
+                &file.name,
+                number + 1,
+                "a version outside the workspace's table",
+            ));
         }
     }
     if !has_lints {
@@ -135,7 +146,8 @@ fn declared_once(file: &SourceFile, findings: &mut Vec<Finding>) {
 }
 
 fn core_bans(files: &[SourceFile], findings: &mut Vec<Finding>) {
-    let by_name: BTreeMap<&str, &SourceFile> = files.iter().map(|file| (&*file.name, file)).collect();
+    let by_name: BTreeMap<&str, &SourceFile> =
+        files.iter().map(|file| (&*file.name, file)).collect();
     for crate_name in CORE {
         let name = format!("crates/{crate_name}/clippy.toml");
         let Some(file) = by_name.get(&*name) else {
@@ -185,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    fn package(name: &str, dependency: &str, kind: Value) -> Vec<Finding> {
+    fn package(name: &str, dependency: &str, kind: &Value) -> Vec<Finding> {
         let dependency = json!({"name": dependency, "path": "somewhere", "kind": kind});
         let metadata = json!({"packages": [{"name": name, "dependencies": [dependency]}]});
         let mut findings = check(&metadata, &[]).unwrap();
@@ -195,22 +207,23 @@ mod tests {
 
     #[test]
     fn edges_up_are_found_and_edges_down_are_not() {
-        assert_eq!(package("queen-record", "queen-io", Value::Null).len(), 1);
-        assert_eq!(package("queen-http", "queen-qlog", Value::Null).len(), 1);
-        assert_eq!(package("queen-qlog", "queen-io", Value::Null).len(), 0);
-        assert_eq!(package("queen", "queen-http", Value::Null).len(), 0);
-        assert_eq!(package("xtask", "queen-record", Value::Null).len(), 1);
+        assert_eq!(package("queen-record", "queen-io", &Value::Null).len(), 1);
+        assert_eq!(package("queen-http", "queen-qlog", &Value::Null).len(), 1);
+        assert_eq!(package("queen-qlog", "queen-io", &Value::Null).len(), 0);
+        assert_eq!(package("queen", "queen-http", &Value::Null).len(), 0);
+        assert_eq!(package("xtask", "queen-record", &Value::Null).len(), 1);
     }
 
     #[test]
     fn development_edges_are_free_above_the_core_only() {
-        assert_eq!(package("queen-raft", "queen-io", json!("dev")).len(), 0);
-        assert_eq!(package("queen-state", "queen-io", json!("dev")).len(), 1);
+        assert_eq!(package("queen-raft", "queen-io", &json!("dev")).len(), 0);
+        assert_eq!(package("queen-state", "queen-io", &json!("dev")).len(), 1);
     }
 
     #[test]
     fn a_version_in_a_member_is_found() {
-        let text = "[lints]\nworkspace = true\n[dependencies]\nbytes = \"1\"\nlibc.workspace = true\n";
+        let text =
+            "[lints]\nworkspace = true\n[dependencies]\nbytes = \"1\"\nlibc.workspace = true\n";
         let file = SourceFile { name: "crates/x/Cargo.toml".into(), text: text.into() };
         let mut findings = Vec::new();
         declared_once(&file, &mut findings);

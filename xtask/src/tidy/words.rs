@@ -26,12 +26,28 @@ const WORDS: &[(&str, Where, &str)] = &[
     (concat!("registry.", "npmjs"), Where::All, "a registry's host"),
     (concat!("deb.", "debian"), Where::All, "a registry's host"),
     (concat!("proxy.", "golang"), Where::All, "a registry's host"),
-    (concat!("TO", "DO"), Where::Code, "unfinished: finish it, or write it down where work is planned"),
-    (concat!("FIX", "ME"), Where::Code, "unfinished: finish it, or write it down where work is planned"),
-    (concat!("XX", "X"), Where::Code, "unfinished: finish it, or write it down where work is planned"),
+    (
+        concat!("TO", "DO"),
+        Where::Code,
+        "unfinished: finish it, or write it down where work is planned",
+    ),
+    (
+        concat!("FIX", "ME"),
+        Where::Code,
+        "unfinished: finish it, or write it down where work is planned",
+    ),
+    (
+        concat!("XX", "X"),
+        Where::Code,
+        "unfinished: finish it, or write it down where work is planned",
+    ),
     (concat!("unimple", "mented!"), Where::Rust, "unfinished"),
     (concat!("to", "do!("), Where::Rust, "unfinished"),
-    (concat!("#[ign", "ore"), Where::Rust, "a test that nobody runs; slow ones ask QUEEN_TEST_SLOW"),
+    (
+        concat!("#[ign", "ore"),
+        Where::Rust,
+        "a test that nobody runs; slow ones ask QUEEN_TEST_SLOW",
+    ),
     (concat!("should", "_panic"), Where::Rust, "check the result or the message instead"),
     (concat!("thread::", "sleep"), Where::Rust, "wait for the condition, not for a time"),
 ];
@@ -42,7 +58,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Finding> {
     for file in files {
         for (number, line) in file.text.lines().enumerate() {
             for (word, place, why) in WORDS {
-                if is_looked_at(&file.name, *place) && holds(line, word) {
+                if is_looked_at(file, *place) && holds(line, word) {
                     findings.push(Finding::new(&file.name, number + 1, format!("{word}: {why}")));
                 }
             }
@@ -51,19 +67,18 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-fn is_looked_at(name: &str, place: Where) -> bool {
-    let is_rust = name.ends_with(".rs");
-    let is_code = is_rust || name.ends_with(".py") || name == ".ci/run";
+fn is_looked_at(file: &SourceFile, place: Where) -> bool {
     match place {
-        Where::All => !name.ends_with("Cargo.lock"),
-        Where::Code => is_code,
-        Where::Rust => is_rust,
+        Where::All => !file.name.ends_with("Cargo.lock"),
+        Where::Code => file.is("rs") || file.is("py") || file.name == ".ci/run",
+        Where::Rust => file.is("rs"),
     }
 }
 
 /// Whether the word stands there, not as a part of a longer one.
 fn holds(line: &str, word: &str) -> bool {
-    let is_part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    let is_part =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     let begins_word = word.starts_with(|letter: char| letter.is_ascii_alphabetic());
     let ends_word = word.ends_with(|letter: char| letter.is_ascii_alphabetic());
     line.match_indices(word).any(|(at, _)| {

@@ -295,8 +295,8 @@ impl Cycle {
         };
         for (claim, read) in claims {
             let Some(Ok(ClaimRead { delivered, records })) = read else { continue };
-            let times = (now, delay_us);
-            let taken = self.engine.grant(state, group, token, &claim, &delivered, times, terms);
+            let terms = (now, delay_us, terms);
+            let taken = self.engine.grant(state, group, token, &claim, &delivered, terms);
             if let Taken::Granted(grant) = taken {
                 granted.claims.push(claim_data(state, &claim, &delivered, records, grant.attempt));
             }

@@ -143,14 +143,14 @@ async fn a_dropped_pop_leaves_no_lease() {
         let request = queen_broker::api::PopRequest { wait: true, ..pop("q", "g", 5) };
         let waiting = tokio::spawn(async move { api.pop(request).await });
         let id = format!("{round}");
-        let ids_pushed = [&*id];
-        let push = rig.push("q", "p", &ids_pushed);
+        let pushed = [&*id];
+        let push = rig.push("q", "p", &pushed);
         waiting.abort();
         push.await;
         // Whether the claim was made or not, the next pop gets the message.
         let request = queen_broker::api::PopRequest { wait: true, ..pop("q", "g", 5) };
         let popped = rig.api().pop(request).await.unwrap();
-        assert_eq!(ids(&popped), [id.clone()]);
+        assert_eq!(ids(&popped), pushed);
         let claim = &popped.claims[0];
         assert_eq!(claim.attempt, 1, "round {round}");
         rig.ack("g", popped.lease, claim.partition_id, &[(&id, AckStatus::Completed)]).await;

@@ -10,6 +10,7 @@ use queen_broker::api::{
     PushItem, PushStatus, QUEUE_MODE, Subscribe,
 };
 use queen_broker::cycle::CycleLimits;
+use queen_broker::prepare::MintIds;
 use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
@@ -22,15 +23,19 @@ const DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) struct Rig {
     pub(crate) disk: SimDisk,
     pub(crate) clock: Arc<ManualClock>,
+    ids: Option<Arc<dyn MintIds>>,
     node: Option<Node>,
 }
 
 impl Rig {
     pub(crate) fn new() -> Self {
+        Self::with(Arc::new(ManualClock::new(1_800_000_000_000_000)), None)
+    }
+
+    pub(crate) fn with(clock: Arc<ManualClock>, ids: Option<Arc<dyn MintIds>>) -> Self {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
-        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
-        let mut rig = Self { disk, clock, node: None };
+        let mut rig = Self { disk, clock, ids, node: None };
         rig.start();
         rig
     }
@@ -39,8 +44,8 @@ impl Rig {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let parts = NodeParts { disk, clock, store, ids: None };
-        self.node = Some(Node::open(options(), parts, &NoopRecorder).unwrap());
+        let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
+        self.node = Some(Node::open(&options(), parts, &NoopRecorder).unwrap());
     }
 
     /// Stops in order and starts again on the same disk.

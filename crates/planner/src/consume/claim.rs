@@ -264,8 +264,7 @@ impl Engine {
         token: u64,
         claim: &Claim,
         delivered: &Delivered,
-        (now, delay_us): (Micros, i64),
-        terms: LeaseTerms,
+        (now, delay_us, terms): (Micros, i64, LeaseTerms),
     ) -> Taken {
         let key = (claim.partition, group);
         let Some(part) = self.parts.get_mut(&key).filter(|part| part.reserved == Some(token))
