@@ -10,9 +10,11 @@ compared with what was read. Prints one line of counts, then `N passed, M failed
 
 import json
 import os
+import random
 import re
 import struct
 import sys
+import tempfile
 from collections import defaultdict
 
 import xxhash
@@ -223,6 +225,7 @@ class Directory:
         self.files = self.indexes = self.hash_files = self.compressed = self.stubs = self.records = 0
         self.parts = defaultdict(list)  # seq -> [(log, record)]
         self.appends = defaultdict(dict)  # pid -> base -> record
+        self.sealed = {}  # path without its ending -> records, length
         self.log_of = {}  # pid -> log
         self.names = {}  # pid -> (queue, partition)
         self.messages = {}  # (queue, partition) -> [(transaction, data, id)]
@@ -276,6 +279,7 @@ class Directory:
             if os.path.exists(stem + ".qhsh"):
                 check_hashes(stem + ".qhsh", appends, length, number)
                 self.hash_files += 1
+                self.sealed[stem] = records, length
 
     # The checks, each one line of the report.
 
@@ -382,6 +386,33 @@ class Directory:
             found = [(t, data.decode("utf-8"), message.hex()) for t, data, message, _, _ in self.messages[name]]
             need(found == rows, f"{name}: other messages than pushed")
 
+    def check_bites(self):
+        """One changed bit anywhere in a record or a side file is noticed."""
+        dice = random.Random(len(self.messages))
+        with tempfile.TemporaryDirectory() as place:
+            for stem, (records, length) in self.sealed.items():
+                appends = [record for record in records if record.kind == MESSAGE]
+                name = os.path.basename(stem)
+                number = int(name[1:])
+                readers = {
+                    ".qlog": (32, length, read_file),
+                    ".qidx": (0, None, lambda path: check_index(path, appends, length, number)),
+                    ".qhsh": (0, None, lambda path: check_hashes(path, appends, length, number)),
+                }
+                for suffix, (start, end, read) in readers.items():
+                    with open(stem + suffix, "rb") as file:
+                        data = bytearray(file.read())
+                    at, bit = dice.randrange(start, end or len(data)), dice.randrange(8)
+                    data[at] ^= 1 << bit
+                    path = os.path.join(place, name + suffix)
+                    with open(path, "wb") as file:
+                        file.write(data)
+                    try:
+                        read(path)
+                    except Damage:
+                        continue
+                    raise Damage(f"{stem}{suffix}: bit {bit} of byte {at} was changed and nobody noticed")
+
     def check_side_files(self):
         """Every file that is not the newest of its log has both side files."""
         need(self.indexes > 0 and self.indexes == self.hash_files, f"{self.indexes} .qidx, {self.hash_files} .qhsh")
@@ -428,6 +459,7 @@ def main(arguments):
         check("counts", directory.check_counts, expected)
         check("payloads", directory.check_payloads, expected)
         check("side files", directory.check_side_files)
+        check("damage", directory.check_bites)
         check("compression", directory.check_compression)
         check("copies", directory.check_copies)
     messages = sum(len(rows) for rows in directory.messages.values())

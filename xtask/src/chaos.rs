@@ -26,7 +26,7 @@ use image::Disk;
 use load::{Load, Shared};
 
 /// How long the load may take to settle once nobody disturbs it.
-const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+const SETTLE_LIMIT: Duration = Duration::from_mins(2);
 /// Again within this long after a restart began, while the node recovers.
 const AGAIN_WITHIN_MS: u64 = 300;
 /// Violations that are printed.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::args::Args;
 use crate::{node, shell, test, tidy};
 
-const STEP_LIMIT: Duration = Duration::from_secs(3600);
+const STEP_LIMIT: Duration = Duration::from_hours(1);
 
 /// Runs every step until one fails; prints one line per step.
 pub(crate) fn ci(mut args: Args) -> anyhow::Result<()> {
@@ -34,7 +34,8 @@ pub(crate) fn fix(args: Args) -> anyhow::Result<()> {
     args.end()?;
     let lints = ["clippy", "--fix", "--workspace", "--all-targets", "--allow-dirty", "--quiet"];
     step("lints", || cargo(&lints))?;
-    step("format", || cargo(&["fmt", "--all"]))
+    step("format", || cargo(&["fmt", "--all"]))?;
+    step("generated documents", || tidy::write_generated(&node::build()?))
 }
 
 fn cargo(arguments: &[&str]) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use crate::python::{self, Python};
 use crate::shell::{self, Scratch, capture};
 use crate::test::{Tally, part};
 
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_mins(10);
 
 /// Layouts: what they are called, and the setting that makes them.
 const LAYOUTS: [(&str, &str, &str); 3] = [

@@ -12,6 +12,7 @@ mod demo;
 mod http;
 mod node;
 mod python;
+mod readme;
 mod rng;
 mod shell;
 mod suite;

@@ -1,6 +1,5 @@
 //! One real broker process on a directory and a port of its own.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
@@ -15,9 +14,9 @@ use crate::http::Client;
 use crate::shell::{self, Running};
 
 /// How long a start may take on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 /// How long an orderly stop may take.
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_mins(1);
 
 /// What to start.
 #[derive(Clone)]
@@ -77,7 +76,7 @@ impl Node {
     pub(crate) fn launch(options: &NodeOptions) -> anyhow::Result<Self> {
         let log = OpenOptions::new().create(true).append(true).open(&options.log);
         let log: File = log.with_context(|| options.log.display().to_string())?;
-        let path = std::env::var_os("PATH").unwrap_or_else(OsString::new);
+        let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = Command::new(&options.binary);
         command
             .env_clear()
@@ -162,7 +161,7 @@ fn free_port() -> anyhow::Result<u16> {
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let mut command = shell::cargo();
     command.args(["build", "--quiet", "--release", "--package", "queen"]);
-    shell::must(&mut command, Duration::from_secs(3600))?;
+    shell::must(&mut command, Duration::from_hours(1))?;
     let binary = shell::target()?.join("release").join("queen");
     ensure!(binary.is_file(), "{} was not built", binary.display());
     Ok(binary)

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_command_that_fails_says_what_it_printed() {
         let mut command = Command::new("sh");
-        let error = must(command.args(["-c", "echo reason; exit 3"]), Duration::from_secs(60));
+        let error = must(command.args(["-c", "echo reason; exit 3"]), Duration::from_mins(1));
         let text = format!("{:#}", error.unwrap_err());
         assert!(text.contains("reason") && text.contains('3'), "{text}");
     }

@@ -8,10 +8,10 @@ use crate::args::Args;
 use crate::chaos::{self, ChaosOptions};
 use crate::python::Python;
 use crate::shell::{self, capture, tail};
-use crate::{decode, demo, node, suite};
+use crate::{decode, demo, node, readme, suite};
 
 /// How long the workspace's tests may take, building included.
-const WORKSPACE_LIMIT: Duration = Duration::from_secs(3600);
+const WORKSPACE_LIMIT: Duration = Duration::from_hours(1);
 
 /// Lines of the short demo.
 const SHORT_DEMO_LINES: usize = 3000;
@@ -47,6 +47,7 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     match node::build() {
         Ok(binary) => {
             let python = part_value(&mut sum, "python environment", Python::set_up);
+            part(&mut sum, "README", || readme::run(&binary));
             if let Some(python) = python {
                 suite::parts(&mut sum, &binary, &python);
                 decode::parts(&mut sum, &binary, &python);
@@ -106,7 +107,7 @@ fn part_value<T>(
 
 fn has_nextest() -> bool {
     let mut command = shell::cargo();
-    let version = capture(command.args(["nextest", "--version"]), Duration::from_secs(60));
+    let version = capture(command.args(["nextest", "--version"]), Duration::from_mins(1));
     version.is_ok_and(|done| done.status.success())
 }
 

@@ -6,6 +6,7 @@ mod words;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -50,18 +51,29 @@ pub(crate) fn check() -> anyhow::Result<()> {
     report(findings)
 }
 
+/// The page that the program prints.
+const SETTINGS_PAGE: &str = "docs/config.md";
+
+fn settings_page(binary: &Path) -> anyhow::Result<String> {
+    let mut command = Command::new(binary);
+    command.env_clear().args(["config", "--markdown"]);
+    shell::must(&mut command, Duration::from_mins(1))
+}
+
 /// Whether the generated pages are what the program prints.
 pub(crate) fn check_generated(binary: &Path) -> anyhow::Result<()> {
-    let mut command = std::process::Command::new(binary);
-    command.env_clear().args(["config", "--markdown"]);
-    let wanted = shell::must(&mut command, Duration::from_secs(60))?;
-    let name = "docs/config.md";
-    let found = fs::read_to_string(shell::root().join(name)).unwrap_or_default();
+    let wanted = settings_page(binary)?;
+    let found = fs::read_to_string(shell::root().join(SETTINGS_PAGE)).unwrap_or_default();
     let mut pairs = wanted.lines().zip(found.lines());
     let line = pairs.position(|(wanted, found)| wanted != found);
     let line = line.unwrap_or_else(|| wanted.lines().count().min(found.lines().count()));
-    let text = "not what `queen config --markdown` prints";
-    report((wanted != found).then(|| Finding::new(name, line + 1, text)))
+    let text = "not what `queen config --markdown` prints; `cargo xtask fix` writes it";
+    report((wanted != found).then(|| Finding::new(SETTINGS_PAGE, line + 1, text)))
+}
+
+/// Writes the generated pages.
+pub(crate) fn write_generated(binary: &Path) -> anyhow::Result<()> {
+    Ok(fs::write(shell::root().join(SETTINGS_PAGE), settings_page(binary)?)?)
 }
 
 fn report(findings: impl IntoIterator<Item = Finding>) -> anyhow::Result<()> {

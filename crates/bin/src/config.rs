@@ -149,7 +149,7 @@ settings! {
     }
     "consumption" {
         idle_unload_s: u64 = ["QUEEN_CONSUME_IDLE_UNLOAD_S"], "600", (0, 31_536_000), "s",
-            "Accepted and ignored: idle consumer state leaves memory at once";
+            "A consumer group that nobody used for this long leaves memory; 0 never";
         pop_reply_margin_ms: u64 = ["QUEEN_RAFT_POP_REPLY_MARGIN_MS"], "50", (0, 60_000), "ms",
             "A pop this close to its deadline is answered empty and claims nothing";
         checkpoint_ms: u64 = ["QUEEN_CONSUME_CHECKPOINT_MS"], "5", (0, 60_000), "ms",

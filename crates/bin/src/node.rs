@@ -116,6 +116,7 @@ fn options(settings: &Settings, dir: PathBuf) -> NodeOptions {
             plan_bytes_max: size(settings.batch_max_bytes),
             plan_commands_max: size(settings.batch_max_cmds),
             pop_margin_us: signed(settings.pop_reply_margin_ms).saturating_mul(1000),
+            idle_unload_s: signed(settings.idle_unload_s),
             hash_window_min_s: signed(settings.txn_window_min_s),
             ..CycleLimits::default()
         },

@@ -13,12 +13,12 @@ mod pops;
 mod pushes;
 mod waiters;
 
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use queen_model::{Effect, Entry};
-use queen_planner::consume::{Engine, EngineStats};
+use queen_planner::consume::{Engine, EngineGroup, EngineStats};
 use queen_planner::draft::{Draft, Route, Stamp};
 use queen_planner::filter::{Band, DuplicateFilter};
 use queen_planner::limits::Limits;
@@ -83,6 +83,8 @@ pub struct CycleLimits {
     pub sweep_rows_max: u32,
     /// A pop with less time left is answered empty, never claimed.
     pub pop_margin_us: i64,
+    /// Seconds after which an unused group leaves memory; 0 never.
+    pub idle_unload_s: i64,
     /// Seconds for which a hash is kept whatever the queues' windows say.
     pub hash_window_min_s: i64,
 }
@@ -95,6 +97,7 @@ impl Default for CycleLimits {
             plan_commands_max: 4096,
             sweep_rows_max: 4096,
             pop_margin_us: 50_000,
+            idle_unload_s: 600,
             hash_window_min_s: 900,
         }
     }
@@ -131,7 +134,8 @@ pub struct Cycle {
     pops: Table<u64, PendingPop>,
     tickets: u64,
     waiters: Waiters,
-    deadlines: BinaryHeap<std::cmp::Reverse<(Micros, u64)>>,
+    /// Ends of parked pops.
+    deadlines: BTreeSet<(Micros, u64)>,
     after: VecDeque<(u64, Vec<Ready>)>,
     /// Commands that did not fit the last plan.
     left_over: VecDeque<Input>,
@@ -141,6 +145,7 @@ pub struct Cycle {
     lookups: Vec<Lookup>,
     stopping: bool,
     filter_expires: Micros,
+    collects: Micros,
     damage: Option<String>,
 }
 
@@ -160,7 +165,7 @@ impl Cycle {
             pops: Table::default(),
             tickets: 0,
             waiters: Waiters::default(),
-            deadlines: BinaryHeap::new(),
+            deadlines: BTreeSet::new(),
             after: VecDeque::new(),
             left_over: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -168,6 +173,7 @@ impl Cycle {
             lookups: Vec::new(),
             stopping: false,
             filter_expires: Micros(0),
+            collects: Micros(0),
             damage: None,
         }
     }
@@ -184,6 +190,7 @@ impl Cycle {
         let mut draft = Draft::new(stamp, state.next_partition(), state.kv_version_next());
         self.engine.fire_due(now);
         self.expire_filter(state, now);
+        self.collect_groups(now);
         self.revoke_undelivered(state);
         self.left_over.extend(inputs);
         for _ in 0..self.limits.plan_commands_max {
@@ -309,7 +316,7 @@ impl Cycle {
 
     /// When the next plan is due although nothing arrives.
     pub fn next_due(&self) -> Option<Micros> {
-        let pop = self.deadlines.peek().map(|std::cmp::Reverse((at, _))| *at);
+        let pop = self.deadlines.first().map(|(at, _)| *at);
         match (self.engine.next_due(), pop) {
             (Some(engine), Some(pop)) => Some(engine.min(pop)),
             (engine, pop) => engine.or(pop),
@@ -355,6 +362,18 @@ impl Cycle {
         let window_s = hash_window_s(state, self.limits.hash_window_min_s);
         let keep_since = now.plus_seconds(-window_s);
         self.filter.expire(keep_since, now.plus_seconds(-window_s / 4));
+    }
+
+    /// Forgets groups that nobody used for a while.
+    fn collect_groups(&mut self, now: Micros) {
+        if now < self.collects || !self.after.is_empty() || !self.revoke.is_empty() {
+            return;
+        }
+        if self.collects > Micros(0) && self.limits.idle_unload_s > 0 {
+            let in_use: BTreeSet<EngineGroup> = self.pops.values().map(PendingPop::group).collect();
+            self.engine.collect(|group| in_use.contains(&group));
+        }
+        self.collects = now.plus_seconds(self.limits.idle_unload_s.max(1));
     }
 
     fn ticket(&mut self) -> u64 {

@@ -11,9 +11,6 @@ use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
 use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
 
-/// Bytes that one claim reads at most; a single larger message is still read.
-const CLAIM_BYTES_MAX: u64 = 32 * 1024 * 1024;
-
 /// Why the logs cannot answer. Never served as an empty answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
@@ -52,6 +49,8 @@ pub enum Lookup {
         pop: (u64, usize),
         /// What to read.
         claim: Claim,
+        /// Bytes at most; the first message always.
+        bytes_max: u64,
     },
     /// What an ack names.
     Ack {
@@ -136,7 +135,9 @@ impl Reader {
                 let facts = self.originals(self.log(route, partition), partition, &questions);
                 Found::Originals { push, asked_at, facts }
             }
-            Lookup::Claim { pop, claim } => Found::Claim { pop, read: self.read_claim(&claim) },
+            Lookup::Claim { pop, claim, bytes_max } => {
+                Found::Claim { pop, read: self.read_claim(&claim, bytes_max) }
+            }
             Lookup::Ack { ack, partition, question } => match question {
                 AckQuestion::Offsets { route, hashes, from, to } => {
                     let log = self.log(route, partition);
@@ -253,7 +254,7 @@ impl Reader {
     ///
     /// # Errors
     /// Damage or I/O: nothing may be delivered.
-    pub fn read_claim(&self, claim: &Claim) -> Result<ClaimRead, LookupError> {
+    pub fn read_claim(&self, claim: &Claim, bytes_max: u64) -> Result<ClaimRead, LookupError> {
         let log = self.log(claim.route, claim.partition);
         let from = match claim.from {
             ClaimFrom::Offset(offset) => Some(offset),
@@ -266,7 +267,7 @@ impl Reader {
             // The state knows of a message at or after the time, and the log does not.
             return Err(missing(claim.partition, Offset(0)));
         };
-        let limit = ReadLimit { messages: claim.messages_max, bytes: CLAIM_BYTES_MAX };
+        let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
         let records = self.qlog.read(log, claim.partition, from, limit)?;
         select(claim, from, records)
     }
@@ -275,10 +276,14 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::read_claim`].
-    pub fn try_read_claim(&self, claim: &Claim) -> Result<Option<ClaimRead>, LookupError> {
+    pub fn try_read_claim(
+        &self,
+        claim: &Claim,
+        bytes_max: u64,
+    ) -> Result<Option<ClaimRead>, LookupError> {
         let ClaimFrom::Offset(from) = claim.from else { return Ok(None) };
         let log = self.log(claim.route, claim.partition);
-        let limit = ReadLimit { messages: claim.messages_max, bytes: CLAIM_BYTES_MAX };
+        let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
         match self.qlog.try_read(log, claim.partition, from, limit)? {
             Some(records) => select(claim, from, records).map(Some),
             None => Ok(None),

@@ -60,6 +60,9 @@ pub fn open(
         )));
     }
     tracing::info!(rows = loaded.rows, applied = state.applied().0, "store loaded");
+    if loaded.fresh {
+        check_reapplicable(disk, &qlog.dir)?;
+    }
     let (qlog, recovery) = Qlog::open(disk.clone(), qlog.clone(), &point)?;
     let cut = replay(recovery, &mut |index, term, entry| {
         state.apply(index, term, entry).map_err(|error| error.to_string())
@@ -73,6 +76,29 @@ pub fn open(
     }
     tracing::info!(replayed = cut.delivered, last = cut.last.0, "logs recovered");
     Ok(Opened { state, qlog, durable: point.index })
+}
+
+/// Without a checkpoint the logs must still begin with their first file: what is missing in front cannot be applied again.
+fn check_reapplicable(disk: &Arc<dyn Disk>, qlog: &Path) -> Result<(), StartError> {
+    if !disk.exists(qlog).map_err(|error| directory(qlog, &error))? {
+        return Ok(());
+    }
+    for log in disk.list(qlog).map_err(|error| directory(qlog, &error))? {
+        if !log.is_dir || !log.name.starts_with('q') || log.name.contains('.') {
+            continue;
+        }
+        let dir = qlog.join(&log.name);
+        let names = disk.list(&dir).map_err(|error| directory(&dir, &error))?;
+        let first = names.iter().find(|entry| entry.name.ends_with(".qlog"));
+        if let Some(first) = first.filter(|first| first.name != "r00000001.qlog") {
+            return Err(StartError::Directory(format!(
+                "Cannot re-apply logs: the store has no checkpoint, and {} begins with {}",
+                dir.display(),
+                first.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A duplicate filter that knows every hash stored since then.

@@ -15,8 +15,7 @@ mod claim;
 mod group;
 mod part;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -43,6 +42,11 @@ pub struct EngineGroup(u32);
 /// The group of a consumer that names none: it has no subscription and starts at the oldest message.
 pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
 
+/// The first moment at which a lease is not live any more.
+fn over(expires: Micros) -> Micros {
+    Micros(expires.0 + 1)
+}
+
 type Table<K, V> = HashMap<K, V, FixedState>;
 type PartKey = (PartitionId, EngineGroup);
 
@@ -50,11 +54,14 @@ type PartKey = (PartitionId, EngineGroup);
 #[derive(Default)]
 pub struct Engine {
     groups: Vec<GroupState>,
+    /// Numbers of collected groups, to be used again.
+    free: Vec<EngineGroup>,
     index: Table<(Tenant, Arc<str>, Arc<str>), EngineGroup>,
     by_queue: Table<(Tenant, Arc<str>), Vec<EngineGroup>>,
     parts: Table<PartKey, Part>,
     leases: Table<Uuid, SmallVec<[PartKey; 1]>>,
-    due: BinaryHeap<Reverse<(Micros, PartKey)>>,
+    /// Ends of live leases and of delays; what ends early is taken out, so this is as large as what is live.
+    due: BTreeSet<(Micros, PartKey)>,
     held: Table<PartKey, Micros>,
     dirty: Vec<PartKey>,
     in_flight: VecDeque<(u64, Vec<PartKey>)>,
@@ -98,15 +105,49 @@ impl Engine {
     /// The engine's number of a group, made on first use. The queue need not exist.
     pub fn group(&mut self, tenant: Tenant, queue: &str, name: &str) -> EngineGroup {
         let key = (tenant, Arc::from(queue), Arc::from(name));
-        if let Some(group) = self.index.get(&key) {
-            return *group;
+        if let Some(group) = self.index.get(&key).copied() {
+            self.state_of_mut(group).used = true;
+            return group;
         }
-        let group = EngineGroup(u32::try_from(self.groups.len()).unwrap_or(u32::MAX));
         let (_, queue, name) = key.clone();
-        self.groups.push(GroupState::new(tenant, queue.clone(), name));
+        let made = GroupState::new(tenant, queue.clone(), name);
+        let group = if let Some(group) = self.free.pop() {
+            *self.state_of_mut(group) = made;
+            group
+        } else {
+            self.groups.push(made);
+            EngineGroup(u32::try_from(self.groups.len() - 1).unwrap_or(u32::MAX))
+        };
         self.index.insert(key, group);
         self.by_queue.entry((tenant, queue)).or_default().push(group);
         group
+    }
+
+    /// Forgets groups that were not used since the last call and hold nothing: their ready lists, and their names.
+    /// `in_use` says which have callers.
+    pub fn collect(&mut self, in_use: impl Fn(EngineGroup) -> bool) {
+        for at in 0..self.groups.len() {
+            let group = EngineGroup(u32::try_from(at).unwrap_or(u32::MAX));
+            let state = self.state_of_mut(group);
+            let used = std::mem::take(&mut state.used);
+            if used || state.collected || state.parts > 0 || in_use(group) {
+                continue;
+            }
+            state.collected = true;
+            state.unload();
+            let (tenant, queue, name) = (state.tenant, state.queue.clone(), state.name.clone());
+            if let Some(groups) = self.by_queue.get_mut(&(tenant, queue.clone())) {
+                groups.retain(|known| *known != group);
+                if groups.is_empty() {
+                    self.by_queue.remove(&(tenant, queue.clone()));
+                }
+            }
+            self.index.remove(&(tenant, queue, name));
+            self.held.retain(|key, _| key.1 != group);
+            self.due.retain(|(_, key)| key.1 != group);
+            self.woken.retain(|(woken, _)| *woken != group);
+            self.free.push(group);
+        }
     }
 
     /// A group's queue and name.
@@ -141,15 +182,15 @@ impl Engine {
 
     /// When the engine must be called next although nothing was asked.
     pub fn next_due(&self) -> Option<Micros> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        self.due.first().map(|(at, _)| *at)
     }
 
     /// Ends leases and delays that are over at `now`.
     pub fn fire_due(&mut self, now: Micros) {
-        while let Some(Reverse((at, key))) = self.due.peek().copied()
+        while let Some((at, key)) = self.due.first().copied()
             && at <= now
         {
-            self.due.pop();
+            self.due.pop_first();
             let expired = self
                 .parts
                 .get(&key)
@@ -253,9 +294,10 @@ impl Engine {
             let Some(held) = part.lease.as_mut().filter(|held| held.expires >= now) else {
                 continue;
             };
-            held.expires = expires;
+            let before = std::mem::replace(&mut held.expires, expires);
             renewed += 1;
-            self.due.push(Reverse((Micros(expires.0 + 1), key)));
+            self.due.remove(&(over(before), key));
+            self.due.insert((over(expires), key));
             self.mark_dirty(key);
         }
         (renewed, (renewed > 0).then_some(expires))
@@ -282,21 +324,30 @@ impl Engine {
         self.parts.retain(|key, part| {
             let dropped = key.1 == group;
             if dropped && let Some(lease) = part.lease {
-                leases.push((lease.worker, *key));
+                leases.push((lease, *key));
             }
             !dropped
         });
         for (lease, key) in leases {
-            self.forget_lease(lease, key);
+            self.due.remove(&(over(lease.expires), key));
+            self.forget_lease(lease.worker, key);
         }
-        self.held.retain(|key, _| key.1 != group);
+        let due = &mut self.due;
+        self.held.retain(|key, until| {
+            let dropped = key.1 == group;
+            if dropped {
+                due.remove(&(*until, *key));
+            }
+            !dropped
+        });
+        self.state_of_mut(group).parts = 0;
         self.state_of_mut(group).unload();
     }
 
     /// Counts for metrics.
     pub fn stats(&self) -> EngineStats {
         EngineStats {
-            groups: self.groups.len(),
+            groups: self.groups.len() - self.free.len(),
             parts: self.parts.len(),
             leases: self.leases.len(),
         }
@@ -317,6 +368,7 @@ impl Engine {
             && let Some(lease) = part.lease.take()
         {
             part.keys = None;
+            self.due.remove(&(over(lease.expires), key));
             self.forget_lease(lease.worker, key);
         }
     }
@@ -336,6 +388,7 @@ impl Engine {
     fn unload_if_idle(&mut self, key: PartKey) {
         if self.parts.get(&key).is_some_and(Part::is_idle) {
             self.parts.remove(&key);
+            self.state_of_mut(key.1).parts -= 1;
         }
     }
 

@@ -1,1 +1,17 @@
-//! Placeholder.
+//! A node on a simulated disk, every power cut of its work, and the oracle that judges what is left.
+//!
+//! `node` is the product's own code on one thread; `workload` works it, `client` notes in `history` what the answers
+//! promise; `oracle` judges a disk that a power cut left; `crash` walks over all of them; `grouped` writes several
+//! entries before one sync; `faults` makes each call fail once.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod crash;
+pub mod faults;
+pub mod grouped;
+pub mod history;
+pub mod node;
+pub mod oracle;
+pub mod rng;
+pub mod variant;
+pub mod workload;

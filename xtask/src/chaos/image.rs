@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 
 use crate::shell::{self, must};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 const IMAGE_BYTES: u64 = 256 << 20;
 /// The file system must not write its journal by itself while the image is copied, in seconds.
 const COMMIT_S: u32 = 300;

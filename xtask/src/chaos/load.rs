@@ -74,8 +74,12 @@ impl Shared {
         Client::new(self.port, REQUEST_LIMIT)
     }
 
-    fn is(&self, flag: &AtomicBool) -> bool {
-        flag.load(Ordering::SeqCst)
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::SeqCst)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 }
 
@@ -117,11 +121,9 @@ pub(super) fn configure(shared: &Shared) -> anyhow::Result<()> {
 /// The text that belongs to an id: some are long and shrink, so that compression is met too.
 pub(super) fn payload(id: u64) -> Value {
     let mut rng = Rng::new(id);
-    let mut text = String::new();
-    for _ in 0..if rng.chance(10) { rng.within(20, 200) } else { rng.within(0, 6) } {
-        text.push_str(&format!("{:x} ", rng.next() % 65_536));
-    }
-    json!({"id": id, "text": text})
+    let words = if rng.chance(10) { rng.within(20, 200) } else { rng.within(0, 6) };
+    let words: Vec<_> = (0..words).map(|_| format!("{:x}", rng.next() % 65_536)).collect();
+    json!({"id": id, "text": words.join(" ")})
 }
 
 /// An id as a transactionId.
@@ -133,7 +135,7 @@ fn transaction(id: u64) -> String {
 fn push_loop(shared: &Shared, number: u32, mut rng: Rng) -> History {
     let (mut client, mut history) = (shared.client(), History::default());
     let mut next = u64::from(number) << 32;
-    while !shared.is(&shared.is_calm) {
+    while !shared.is_calm() {
         let mut batch = Vec::new();
         for _ in 0..rng.within(1, 8) {
             batch.push((next, rng.within(0, PARTITIONS - 1)));
@@ -181,7 +183,7 @@ fn push(
             }
             _ => {}
         }
-        if may_give_up || shared.is(&shared.is_over) {
+        if may_give_up || shared.is_over() {
             break Value::Null;
         }
         pause(Duration::from_millis(20));
@@ -210,8 +212,8 @@ fn push(
 /// A consumer's loop: pop, then settle all of it, a part, nothing, or ask for it again.
 fn consume_loop(shared: &Shared, _: u32, mut rng: Rng) -> History {
     let (mut client, mut history) = (shared.client(), History::default());
-    while !shared.is(&shared.is_over) {
-        let is_calm = shared.is(&shared.is_calm);
+    while !shared.is_over() {
+        let is_calm = shared.is_calm();
         let (batch, partitions) = (rng.within(1, 50), rng.within(1, 4));
         let path = format!(
             "/api/v1/pop/queue/{QUEUE}?consumerGroup=load&subscriptionMode=all&wait=true&timeout=300\

@@ -383,8 +383,8 @@ mod tests {
 
     #[test]
     fn what_the_log_shows() {
-        check(|_, log| drop(log.pop()), &["O2", "O6"]);
-        check(|_, log| drop(log.remove(0)), &["O1", "O2", "O6"]);
+        check(|_, log| log.truncate(1), &["O2", "O6"]);
+        check(|_, log| log.retain(|(_, message)| message.offset > 0), &["O1", "O2", "O6"]);
         check(|_, log| log.push((0, Delivered { id: 10, ..message(2) })), &["O3"]);
         check(|_, log| log.push((0, message(2))), &["O4"]);
         check(|_, log| log.iter_mut().for_each(|(_, message)| message.is_whole = false), &["O4"]);
@@ -393,14 +393,14 @@ mod tests {
     #[test]
     fn the_order_of_pushes_is_that_of_their_answers() {
         let late = |history: &mut History| {
-            history.pushes.iter_mut().find(|push| push.id == 10).unwrap().started = 40
+            history.pushes.iter_mut().find(|push| push.id == 10).unwrap().started = 40;
         };
         check(|history, _| late(history), &["O5"]);
     }
 
     #[test]
     fn what_deliveries_show() {
-        check(|history, _| drop(history.claims.pop()), &["O6"]);
+        check(|history, _| history.claims.truncate(1), &["O6"]);
         check(|history, _| history.claims.push(claim(300, 1..2)), &["O7"]);
         check(|history, _| history.settled.clear(), &["O8"]);
         // Unanswered: it may have been settled or not.

@@ -1,5 +1,6 @@
 //! The shape of files: what they begin with, how long they are, what the metrics page names.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -72,13 +73,17 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Finding> {
 fn series(files: &[SourceFile], findings: &mut Vec<Finding>) {
     let page = files.iter().find(|file| file.name == "docs/metrics.md");
     let page = page.map_or("", |file| &*file.text);
-    let emits =
-        |name: &str| name.starts_with("crates/") && name.contains("/src/") && name.ends_with(".rs");
+    let emits = |file: &&SourceFile| {
+        file.name.starts_with("crates/") && file.name.contains("/src/") && file.is("rs")
+    };
+    let mut seen = BTreeSet::new();
     for file in files.iter().filter(emits) {
         for (number, line) in file.text.lines().enumerate() {
             for name in names(line).filter(|name| !page.contains(&format!("`{name}`"))) {
-                let text = format!("{name} is not described in docs/metrics.md");
-                findings.push(Finding::new(&file.name, number + 1, text));
+                if seen.insert(name) {
+                    let text = format!("{name} is not described in docs/metrics.md");
+                    findings.push(Finding::new(&file.name, number + 1, text));
+                }
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Pops in the cycle: register, claim, read, grant; or wait.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use queen_planner::catalog::Catalog;
@@ -18,6 +17,10 @@ use super::waiters::Place;
 use super::{Cycle, Ready, Reply};
 use crate::api::{CallError, PopRequest, PopTarget, Subscribe};
 use crate::lookup::{ClaimRead, Lookup, LookupError, Reader};
+
+/// Bytes of records that one pop reads at most; a single larger message is still read. Reading them takes the core a few
+/// milliseconds.
+const POP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A pop to be served.
 #[derive(Debug)]
@@ -85,6 +88,12 @@ pub(super) struct PendingPop {
     place: Place,
     parked: bool,
     claims: Vec<(Claim, Option<Result<ClaimRead, LookupError>>)>,
+}
+
+impl PendingPop {
+    pub(super) fn group(&self) -> EngineGroup {
+        self.group
+    }
 }
 
 enum Attempt {
@@ -197,11 +206,12 @@ impl Cycle {
             return Attempt::Nothing;
         }
         self.unpark(token);
+        let bytes_max = POP_BYTES_MAX / claims.len() as u64;
         let mut reads = Vec::with_capacity(claims.len());
         for (at, claim) in claims.into_iter().enumerate() {
-            let read = reader.try_read_claim(&claim).transpose();
+            let read = reader.try_read_claim(&claim, bytes_max).transpose();
             if read.is_none() {
-                self.lookups.push(Lookup::Claim { pop: (token, at), claim });
+                self.lookups.push(Lookup::Claim { pop: (token, at), claim, bytes_max });
             }
             reads.push((claim, read));
         }
@@ -316,7 +326,7 @@ impl Cycle {
             let (place, deadline) = (pop.place.clone(), pop.deadline);
             self.waiters.park(place, token);
             if first {
-                self.deadlines.push(Reverse((deadline, token)));
+                self.deadlines.insert((deadline, token));
             }
             return;
         }
@@ -353,10 +363,10 @@ impl Cycle {
 
     /// Answers the parked pops whose time is up.
     pub(super) fn time_out_pops(&mut self, _state: &State, now: Micros) {
-        while let Some(Reverse((at, token))) = self.deadlines.peek().copied()
+        while let Some((at, token)) = self.deadlines.first().copied()
             && at <= now
         {
-            self.deadlines.pop();
+            self.deadlines.pop_first();
             if self.pops.get(&token).is_some_and(|pop| pop.parked) {
                 self.answer_empty(token);
             }
@@ -399,6 +409,7 @@ impl Cycle {
 
     fn forget_pop(&mut self, token: u64) -> Option<PendingPop> {
         let pop = self.pops.remove(&token)?;
+        self.deadlines.remove(&(pop.deadline, token));
         if pop.parked {
             self.waiters.remove(&pop.place, token);
         }

@@ -5,4 +5,5 @@ mod basics;
 mod bytes;
 mod consume;
 mod dedup;
+mod refuse;
 mod support;

@@ -11,7 +11,7 @@ use queen_broker::api::{
 };
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
-use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
+use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, StartError};
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
 use queen_record::ids::{PartitionId, Tenant, Uuid};
@@ -36,22 +36,30 @@ impl Rig {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
         let mut rig = Self { disk, clock, ids, node: None };
-        rig.start();
+        rig.restart();
         rig
     }
 
-    fn start(&mut self) {
+    /// Opens the directory once more.
+    pub(crate) fn start_again(&self) -> Result<Node, StartError> {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
-        self.node = Some(Node::open(&options(), parts, &NoopRecorder).unwrap());
+        Node::open(&options(), parts, &NoopRecorder)
+    }
+
+    /// Stops in order.
+    pub(crate) fn stop(&mut self) {
+        if let Some(node) = self.node.take() {
+            node.stop().unwrap();
+        }
     }
 
     /// Stops in order and starts again on the same disk.
     pub(crate) fn restart(&mut self) {
-        self.node.take().unwrap().stop().unwrap();
-        self.start();
+        self.stop();
+        self.node = Some(self.start_again().unwrap());
     }
 
     pub(crate) fn api(&self) -> Arc<Broker> {

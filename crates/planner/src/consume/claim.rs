@@ -3,8 +3,6 @@
 //! A claim has two steps, because its payload must have been read before it may be committed. *Claim* reserves
 //! partitions and says what to read; *grant* turns what was read into a lease, or gives the reservation back.
 
-use std::cmp::Reverse;
-
 use queen_model::Lease;
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, TxHash, Uuid};
 use queen_state::{Partition, State};
@@ -252,8 +250,10 @@ impl Engine {
 
     /// Keeps a partition out of the ready list until a time.
     fn hold(&mut self, key: PartKey, until: Micros) {
-        self.held.insert(key, until);
-        self.due.push(Reverse((until, key)));
+        if let Some(before) = self.held.insert(key, until) {
+            self.due.remove(&(before, key));
+        }
+        self.due.insert((until, key));
     }
 
     /// Turns what was read for a claim into a lease or a commit.
@@ -305,7 +305,7 @@ impl Engine {
                 part.keys = Some(delivered.hashes.clone());
                 let attempt = part.attempts;
                 self.leases.entry(id).or_default().push(key);
-                self.due.push(Reverse((Micros(expires.0 + 1), key)));
+                self.due.insert((super::over(expires), key));
                 Grant { attempt }
             }
         };

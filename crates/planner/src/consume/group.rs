@@ -13,6 +13,12 @@ pub(super) struct GroupState {
     pub(super) name: Arc<str>,
     /// Whether the list was filled from the state; from then on it is kept by events.
     pub(super) loaded: bool,
+    /// Whether it was asked for since the last collection.
+    pub(super) used: bool,
+    /// Whether its number is free.
+    pub(super) collected: bool,
+    /// Parts the engine holds for it.
+    pub(super) parts: usize,
     ready: VecDeque<PartitionId>,
     queued: HashSet<PartitionId, FixedState>,
 }
@@ -24,6 +30,9 @@ impl GroupState {
             queue,
             name,
             loaded: false,
+            used: true,
+            collected: false,
+            parts: 0,
             ready: VecDeque::new(),
             queued: HashSet::with_hasher(FixedState::default()),
         }

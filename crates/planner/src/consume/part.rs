@@ -118,9 +118,10 @@ impl Engine {
             };
             if let Some(lease) = part.lease {
                 self.leases.entry(lease.worker).or_default().push(key);
-                self.due.push(std::cmp::Reverse((Micros(lease.expires.0 + 1), key)));
+                self.due.insert((super::over(lease.expires), key));
             }
             self.parts.insert(key, part);
+            self.state_of_mut(group).parts += 1;
         }
         self.parts.get_mut(&key)
     }

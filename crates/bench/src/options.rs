@@ -1,0 +1,86 @@
+//! What the caller asked for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+/// All scenarios, in the order in which they run.
+pub(crate) const SCENARIOS: &[&str] = &[
+    "push-1",
+    "push-100",
+    "push-pop-ack",
+    "paced",
+    "lanes",
+    "lanes-wide",
+    "queues-100",
+    "dedup",
+    "restart",
+];
+
+const HELP: &str = "\
+cargo xtask bench [SCENARIO ...] [OPTION ...]
+
+scenarios: push-1 push-100 push-pop-ack paced lanes lanes-wide queues-100 dedup restart
+  --full          the large sizes too: lanes at 1,000,000, dedup of 1,000,000
+  --prealloc      preallocation as the broker has it by default; otherwise off
+  --seconds S     time of one timed load (4)
+  --bin PATH      the broker (next to this program)
+  --dir DIR       where data directories are made (the system's temporary directory)
+  --set NAME=VALUE
+                  a setting of the broker, or a variable of its environment
+";
+
+/// The options.
+pub(crate) struct Options {
+    pub(crate) scenarios: Vec<String>,
+    pub(crate) is_full: bool,
+    pub(crate) time: Duration,
+    pub(crate) binary: PathBuf,
+    pub(crate) dir: PathBuf,
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Reads the arguments; `None` when help was asked for and given.
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> anyhow::Result<Option<Self>> {
+        let here = std::env::current_exe()?;
+        let mut options = Self {
+            scenarios: Vec::new(),
+            is_full: false,
+            time: Duration::from_secs(4),
+            binary: here.with_file_name("queen"),
+            dir: std::env::temp_dir(),
+            settings: Vec::new(),
+        };
+        let mut prealloc = false;
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+            match arg.as_str() {
+                "--full" => options.is_full = true,
+                "--prealloc" => prealloc = true,
+                "--seconds" => options.time = Duration::from_secs_f64(value()?.parse()?),
+                "--bin" => options.binary = value()?.into(),
+                "--dir" => options.dir = value()?.into(),
+                "--set" => {
+                    let text = value()?;
+                    let (name, value) = text.split_once('=').context("--set NAME=VALUE")?;
+                    options.settings.push((name.to_owned(), value.to_owned()));
+                }
+                "--help" | "-h" => {
+                    print!("{HELP}");
+                    return Ok(None);
+                }
+                name if SCENARIOS.contains(&name) => options.scenarios.push(arg),
+                other => bail!("no scenario or option {other:?}\n{HELP}"),
+            }
+        }
+        if !prealloc {
+            options.settings.push(("QUEEN_RAFT_QLOG_PREALLOC_KB".to_owned(), "0".to_owned()));
+        }
+        if options.scenarios.is_empty() {
+            options.scenarios = SCENARIOS.iter().map(ToString::to_string).collect();
+        }
+        Ok(Some(options))
+    }
+}

@@ -1,0 +1,98 @@
+//! The scenarios: a server on a fresh directory, a load, a line.
+
+mod consume;
+mod lanes;
+mod push;
+mod restart;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::load::{End, Load, Pushed, Shape};
+use crate::measure::Line;
+use crate::node::{Node, Program, Scratch};
+use crate::options::Options;
+use crate::wire::{Lane, Pad};
+
+/// How long a server warms up before it is measured.
+const WARM_UP: Duration = Duration::from_millis(400);
+/// How long a server rests before its memory is read.
+const REST: Duration = Duration::from_millis(1500);
+
+/// Runs a scenario.
+///
+/// # Errors
+/// The server does not start or refuses a request.
+pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec<Line>> {
+    let bed = Bed { options, pad: Arc::new(Pad::new()) };
+    let line = match scenario {
+        "push-1" => push::push(&bed, 64, Shape::OneLane(1)).await?,
+        "push-100" => push::push(&bed, 8, Shape::OneLane(100)).await?,
+        "push-pop-ack" => {
+            let by_1 = consume::push_pop_ack(&bed, 64, 1).await?;
+            let by_100 = consume::push_pop_ack(&bed, 8, 100).await?;
+            return Ok(vec![by_1, by_100]);
+        }
+        "paced" => consume::paced(&bed).await?,
+        "lanes" if options.is_full => {
+            let small = lanes::lanes(&bed, 100_000).await?;
+            return Ok(vec![small, lanes::lanes(&bed, 1_000_000).await?]);
+        }
+        "lanes" => lanes::lanes(&bed, 100_000).await?,
+        "lanes-wide" => push::wide(&bed, Lane::Partition).await?,
+        "queues-100" => push::wide(&bed, Lane::Queue).await?,
+        "dedup" => push::dedup(&bed, if options.is_full { 1_000_000 } else { 300_000 }).await?,
+        "restart" => restart::restart(&bed).await?,
+        other => bail!("no scenario {other}"),
+    };
+    Ok(vec![line])
+}
+
+/// What scenarios share.
+struct Bed<'a> {
+    options: &'a Options,
+    pad: Arc<Pad>,
+}
+
+impl Bed<'_> {
+    fn scratch(&self) -> anyhow::Result<Scratch> {
+        Scratch::new(&self.options.dir)
+    }
+
+    fn broker(&self) -> Program<'_> {
+        Program::Broker { binary: &self.options.binary, settings: &self.options.settings }
+    }
+
+    /// A load of single partitions of one queue that ends after the options' time.
+    fn load(&self, queue: &str, connections: u32, shape: Shape) -> Load {
+        Load {
+            queue: queue.to_owned(),
+            lane: Lane::Partition,
+            connections,
+            lanes: 64,
+            shape,
+            end: End::After(self.options.time),
+            first_seq: 0,
+            may_fail: false,
+            pad: self.pad.clone(),
+        }
+    }
+}
+
+/// Runs a load shortly on a queue of its own.
+async fn warm_up(load: &Load, node: &Node) -> anyhow::Result<()> {
+    let queue = format!("{}-warm", load.queue);
+    node.configure(&queue).await?;
+    Load { queue, end: End::After(WARM_UP), ..load.clone() }.run(node).await?;
+    Ok(())
+}
+
+/// Adds what producers did.
+fn report(line: &mut Line, pushed: Pushed) {
+    line.add("pushed", pushed.messages);
+    line.number("push_msg_s", (pushed.messages as f64 / pushed.seconds).round());
+    line.number("push_req_s", (pushed.requests as f64 / pushed.seconds).round());
+    line.latency("push", pushed.latency);
+}

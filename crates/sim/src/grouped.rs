@@ -1,0 +1,77 @@
+//! The same entries, several of them written before one sync: what a replicator with a busy disk does.
+//!
+//! One node commits each entry before it plans the next, so its logs never roll over unsynced records. A cluster's
+//! do. This writes the entries of a finished run in groups, with its own checkpoints and background work.
+
+use queen_io::SimDisk;
+use queen_raft::{LocalReplicator, Proposal, Replicator};
+
+use crate::history::History;
+use crate::node::{Bare, Cutting, Setup, open};
+use crate::rng::Rng;
+use crate::workload::Run;
+
+/// Largest group.
+const GROUP_MAX: u64 = 5;
+
+/// Writes the run's entries in groups on an empty disk.
+///
+/// # Errors
+/// Why the directory does not open.
+pub fn run(disk: &SimDisk, setup: &Setup, plain: Run, seed: u64) -> Result<Run, String> {
+    let bare = open(disk, setup)?;
+    let mut run = Run { history: plain.history, ..plain };
+    run.history.sent.clear();
+    run.history.answered.clear();
+    run.history.durable.clear();
+    run.stopped = write_groups(disk, bare, &mut run, seed).err();
+    Ok(run)
+}
+
+fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<(), String> {
+    let Bare { mut store, opened } = bare;
+    let mut state = opened.state;
+    let qlog = opened.qlog;
+    let mut rng = Rng::new(seed);
+    let mut replicator = LocalReplicator::new(qlog.clone(), state.applied());
+    let history: &mut History = &mut run.history;
+    let mut entries = run.sent.entries.drain(..).peekable();
+    let mut groups = 0u64;
+    let mut cutting: Option<Cutting> = None;
+    while entries.peek().is_some() {
+        for _ in 0..1 + rng.below(GROUP_MAX) {
+            let Some((entry, logs)) = entries.next() else { break };
+            let before = disk.calls();
+            let index = replicator
+                .propose(Proposal { entry, logs })
+                .map_err(|fault| fault.to_string())?;
+            history.sent.push((before, index.0));
+        }
+        for committed in replicator.commit().map_err(|fault| fault.to_string())? {
+            state
+                .apply(committed.index, committed.term, &committed.entry)
+                .map_err(|error| error.to_string())?;
+            if history.digests.get(&committed.index.0) != Some(&state.digest()) {
+                return Err(format!("entry {} gives another state in a group", committed.index));
+            }
+        }
+        history.answered.push((disk.calls(), state.applied().0));
+        groups += 1;
+        match groups % 8 {
+            3 => while qlog.background().map_err(|fault| fault.to_string())? {},
+            5 => {
+                let mut begun = Cutting::begin(&mut state, &qlog);
+                begun.pull(&mut state, 4);
+                cutting = Some(begun);
+            }
+            7 => {
+                if let Some(begun) = cutting.take() {
+                    let index = begun.write(&mut state, &mut store)?;
+                    history.durable.push((disk.calls(), index.0));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! The scripted workload: about 400 disk calls that reach what a log, a checkpoint and a queue can do so far.
+//!
+//! The order is fixed, the sizes and the choices inside come from the seed.
+
+use queen_broker::api::AckStatus;
+use queen_model::{OptionsPatch, Patch};
+
+use crate::client::{Client, Item};
+use crate::history::History;
+use crate::node::{EPOCH, SimNode, Sent, Setup, Start, open};
+use crate::rng::Rng;
+use queen_io::SimDisk;
+
+/// A finished run.
+pub struct Run {
+    /// What happened.
+    pub history: History,
+    /// The entries, for a run that groups them.
+    pub sent: Sent,
+    /// The clock at its end, µs.
+    pub now: i64,
+    /// Why it stopped early: a fault, or an answer that is wrong.
+    pub stopped: Option<String>,
+}
+
+/// Opens an empty directory and works through the script.
+///
+/// # Errors
+/// Why the node does not start.
+pub fn run(disk: &SimDisk, setup: &Setup, seed: u64) -> Result<Run, String> {
+    let bare = open(disk, setup)?;
+    let start = Start { now: EPOCH, seed };
+    let mut node = SimNode::start(disk, bare, start, History::new())?;
+    let mut script = Script { client: Client::default(), rng: Rng::new(seed), numbers: 0 };
+    let ended = script.all(&mut node);
+    Ok(Run {
+        sent: node.take_sent(),
+        now: node.now(),
+        stopped: ended.err(),
+        history: node.history,
+    })
+}
+
+/// Works a little on a node that recovered: every path that a restart could have left broken.
+///
+/// # Errors
+/// Why the node stopped, or what is wrong with an answer.
+pub fn after_recovery(node: &mut SimNode, seed: u64) -> Result<(), String> {
+    let mut script = Script { client: Client::default(), rng: Rng::new(seed), numbers: seed << 16 };
+    script.repeat_some(node)?;
+    let queue = ["mail", "orders", "t3"];
+    for (step, name) in queue.into_iter().enumerate() {
+        let item = script.item(name, 40 + step * 200);
+        script.push(node, vec![item])?;
+    }
+    let items = queue.map(|name| script.item(name, 90)).to_vec();
+    script.push(node, items)?;
+    script.client.pop(node, "orders", "later", 3);
+    script.client.settle(node)?;
+    script.client.ack(node, &[AckStatus::Completed]);
+    script.client.settle(node)?;
+    while node.background()? {}
+    node.begin_checkpoint();
+    let item = script.item("orders", 700);
+    script.push(node, vec![item])?;
+    node.write_checkpoint()?;
+    let item = script.item("mail", 30);
+    script.push(node, vec![item])
+}
+
+struct Script {
+    client: Client,
+    rng: Rng,
+    numbers: u64,
+}
+
+impl Script {
+    /// A message whose bytes cannot be compressed.
+    fn item(&mut self, queue: &str, len: usize) -> Item {
+        self.numbers += 1;
+        Item {
+            queue: queue.to_owned(),
+            partition: format!("p{}", self.rng.below(2)),
+            transaction_id: format!("t-{:x}", self.numbers),
+            payload: self.rng.bytes(len),
+        }
+    }
+
+    /// A message whose bytes can be compressed.
+    fn text(&mut self, queue: &str, len: usize) -> Item {
+        let mut item = self.item(queue, 8);
+        item.payload = format!("{{\"n\":{}}}", self.numbers).into_bytes().repeat(len / 8);
+        item
+    }
+
+    fn push(&mut self, node: &mut SimNode, items: Vec<Item>) -> Result<(), String> {
+        self.client.push(node, items)?;
+        self.client.settle(node)
+    }
+
+    /// Pushes up to three stored messages again: each must be answered with its first offset.
+    fn repeat_some(&mut self, node: &mut SimNode) -> Result<(), String> {
+        let known = node.history.repeatable(node.applied());
+        let before = self.client.duplicates;
+        let mut sent = 0;
+        for _ in 0..known.len().min(3) {
+            let at = usize::try_from(self.rng.below(known.len() as u64)).unwrap_or(0);
+            let Some((partition, offset)) = known.get(at) else { continue };
+            let Some(part) = node.history.parts.get(partition) else { continue };
+            let at = usize::try_from(offset.0).unwrap_or(usize::MAX);
+            let Some(stored) = part.messages.get(at) else { continue };
+            let item = Item {
+                queue: part.queue.clone(),
+                partition: part.name.clone(),
+                transaction_id: stored.transaction_id.clone(),
+                payload: b"again".to_vec(),
+            };
+            sent += 1;
+            self.push(node, vec![item])?;
+        }
+        match self.client.duplicates - before {
+            found if found == sent => Ok(()),
+            found => Err(format!("{found} of {sent} repeats were answered as such")),
+        }
+    }
+
+    fn all(&mut self, node: &mut SimNode) -> Result<(), String> {
+        self.first_entries(node)?;
+        self.consume(node)?;
+        self.checkpoint_between(node)?;
+        self.fill(node, 14)?;
+        self.repeats(node)?;
+        self.delete_and_remake(node)?;
+        self.settle_failures(node)?;
+        self.fill(node, 10)?;
+        self.checkpoint_between(node)?;
+        self.fill(node, 4)
+    }
+
+    /// First files; entries over one, two and ten logs; raw and compressed payloads.
+    fn first_entries(&mut self, node: &mut SimNode) -> Result<(), String> {
+        let patch = OptionsPatch {
+            lease_time: Patch::Set(30),
+            retry_limit: Patch::Set(1),
+            ..OptionsPatch::default()
+        };
+        self.client.configure(node, "orders", patch);
+        self.client.settle(node)?;
+        let item = self.item("orders", 20);
+        self.push(node, vec![item])?;
+        let items = vec![self.item("orders", 33), self.item("mail", 50)];
+        self.push(node, items)?;
+        let items = (0..10).map(|at| self.item(&format!("t{at}"), 16)).collect();
+        self.push(node, items)?;
+        let items = (0..3).map(|_| self.text("orders", 900)).collect();
+        self.push(node, items)?;
+        let item = self.item("mail", 1300);
+        self.push(node, vec![item])?;
+        while node.background()? {}
+        Ok(())
+    }
+
+    /// Leases, acks, one nack, one dead letter, commit at delivery.
+    fn consume(&mut self, node: &mut SimNode) -> Result<(), String> {
+        self.client.pop(node, "orders", "g1", 2);
+        self.client.settle(node)?;
+        self.client.extend(node, 60);
+        self.client.settle(node)?;
+        self.client.ack(node, &[AckStatus::Completed]);
+        self.client.settle(node)?;
+        self.client.ack(node, &[AckStatus::Completed, AckStatus::Failed]);
+        self.client.settle(node)?;
+        node.disk.set_cold(true);
+        self.client.pop(node, "mail", "g1", 1);
+        self.client.pop(node, "orders", "g2", 3);
+        self.client.settle(node)?;
+        node.disk.set_cold(false);
+        self.client.ack(node, &[AckStatus::DeadLetter]);
+        self.client.settle(node)?;
+        self.client.pop_committed(node, "t1", "g3", 5);
+        self.client.pop_committed(node, "orders", "g3", 1);
+        self.client.settle(node)
+    }
+
+    /// A checkpoint whose rows are taken and written while entries go on.
+    fn checkpoint_between(&mut self, node: &mut SimNode) -> Result<(), String> {
+        node.begin_checkpoint();
+        let items = vec![self.item("orders", 60), self.item("t2", 44)];
+        self.push(node, items)?;
+        node.pull_rows(5);
+        self.client.pop(node, "t2", "g1", 4);
+        self.client.settle(node)?;
+        self.client.ack(node, &[AckStatus::Completed]);
+        self.client.settle(node)?;
+        node.pull_rows(3);
+        let item = self.item("t4", 600);
+        self.push(node, vec![item])?;
+        node.write_checkpoint()
+    }
+
+    /// Files roll, also in the middle of an entry's logs; side files and next files are made now and then.
+    fn fill(&mut self, node: &mut SimNode, rounds: usize) -> Result<(), String> {
+        for round in 0..rounds {
+            let len = usize::try_from(self.rng.below(900)).unwrap_or(0);
+            let items = match self.rng.below(5) {
+                0 => vec![self.item("orders", len)],
+                1 => vec![self.text("mail", len + 600)],
+                2 => vec![self.item("orders", len), self.item("mail", len / 2)],
+                3 => vec![self.item("t0", 700), self.item("t1", len), self.text("orders", 1200)],
+                _ => vec![self.item("t0", len), self.item("t0", 30), self.item("mail", 20)],
+            };
+            self.client.push(node, items)?;
+            if self.rng.below(3) == 0 {
+                // A second command in the same entry.
+                let item = self.item("t1", 25);
+                self.client.push(node, vec![item])?;
+            }
+            self.client.settle(node)?;
+            node.advance_us(7_000);
+            if round % 3 == 2 {
+                while node.background()? {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The same id in one request, in a second request of one round, and long after.
+    fn repeats(&mut self, node: &mut SimNode) -> Result<(), String> {
+        let item = self.item("orders", 70);
+        self.push(node, vec![item.clone(), item.clone()])?;
+        self.client.push(node, vec![item])?;
+        let item = self.item("mail", 70);
+        self.client.push(node, vec![item.clone()])?;
+        self.client.push(node, vec![item])?;
+        self.client.settle(node)?;
+        self.repeat_some(node)
+    }
+
+    /// A queue with cursors and dead letters goes and comes back, a group goes and comes back.
+    fn delete_and_remake(&mut self, node: &mut SimNode) -> Result<(), String> {
+        self.client.delete_group(node, "orders", "g3");
+        self.client.settle(node)?;
+        self.client.delete_queue(node, "mail");
+        self.client.settle(node)?;
+        let items = vec![self.item("mail", 80), self.item("t5", 10)];
+        self.push(node, items)?;
+        self.client.pop(node, "mail", "g1", 1);
+        self.client.pop(node, "orders", "g3", 2);
+        self.client.settle(node)?;
+        self.client.ack(node, &[AckStatus::Completed]);
+        self.client.settle(node)
+    }
+
+    /// Failed twice with one retry: dead letter; some leases stay open to the end.
+    fn settle_failures(&mut self, node: &mut SimNode) -> Result<(), String> {
+        for _ in 0..3 {
+            self.client.pop(node, "t0", "g4", 1);
+            self.client.settle(node)?;
+            self.client.held.rotate_right(1);
+            self.client.ack(node, &[AckStatus::Failed]);
+            self.client.settle(node)?;
+        }
+        let patch =
+            OptionsPatch { lease_time: Patch::Set(90), ..OptionsPatch::default() };
+        self.client.configure(node, "orders", patch);
+        self.client.configure(node, "made", OptionsPatch::default());
+        self.client.settle(node)
+    }
+}
