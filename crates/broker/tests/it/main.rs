@@ -5,5 +5,6 @@ mod basics;
 mod bytes;
 mod consume;
 mod dedup;
+mod model;
 mod refuse;
 mod support;
