@@ -166,6 +166,8 @@ async def consume(url, path, name):
                 except Exception:
                     await asyncio.sleep(0.1)
             print("at", group.first, flush=True)
+            # A moment for the next batch to grow: small ones cost the client more than the broker.
+            await asyncio.sleep(0.05)
         await queen.close()
 
     await asyncio.gather(*(worker() for _ in range(WORKERS)))

@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::node::{Node, NodeOptions};
 use crate::python::{self, Python};
 use crate::shell::{self, Scratch, capture};
-use crate::test::{Tally, part};
+use crate::test::{Parts, Tally};
 
 const LIMIT: Duration = Duration::from_mins(10);
 
@@ -20,9 +20,9 @@ const LAYOUTS: [(&str, &str, &str); 3] = [
 ];
 
 /// Runs every layout as a part of its own.
-pub(crate) fn parts(sum: &mut Tally, binary: &Path, python: &Python) {
+pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
     for (name, setting, value) in LAYOUTS {
-        part(sum, &format!("decoder, {name}"), || run(binary, python, setting, value));
+        parts.run(&format!("decoder, {name}"), || run(binary, python, setting, value));
     }
 }
 

@@ -31,8 +31,10 @@ cargo xtask COMMAND
   ci [--no-test]   format, lints, tidy, documents, tests; writes nothing
   fix              format and apply what clippy can apply
   tidy [--docs]    layers, dependencies, file rules; --docs also compares generated documents
-  test [--slow]    everything that can fail: workspace tests, the published client's own tests,
-                   the independent decoder, a short demo; --slow adds the whole demo and chaos
+  test [--slow] [--only WORD]
+                   everything that can fail: workspace tests, the published client's own tests,
+                   the independent decoder, a short demo; --slow adds the whole demo and chaos;
+                   --only runs the parts whose name holds a word
   demo [--lines N] a month of departures through the published client, with a kill in the middle
   chaos [--kill] [--power] [--seconds N] [--seed N]
                    a real node under load, killed and power-cut at random moments

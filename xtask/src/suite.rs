@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use crate::node::{Node, NodeOptions};
 use crate::python::Python;
 use crate::shell::{Scratch, capture, tail};
-use crate::test::{Tally, part};
+use crate::test::{Parts, Tally};
 
 /// How long one file may take; the longest sleeps for most of a minute by itself.
 const FILE_LIMIT: Duration = Duration::from_mins(15);
@@ -27,13 +27,13 @@ const FILES: [&str; 9] = [
 ];
 
 /// Runs every file as a part of its own.
-pub(crate) fn parts(sum: &mut Tally, binary: &Path, python: &Python) {
+pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
     let tests = match python.client_tests() {
         Ok(tests) => tests,
-        Err(reason) => return part(sum, "client tests", || Err(reason)),
+        Err(reason) => return parts.run("client tests", || Err(reason)),
     };
     for file in FILES {
-        part(sum, &format!("client {file}"), || run(&tests, file, binary, python));
+        parts.run(&format!("client {file}"), || run(&tests, file, binary, python));
     }
 }
 

@@ -37,72 +37,66 @@ impl Tally {
     }
 }
 
-/// Runs all parts, also after one that failed.
+/// Runs all parts, also after one that failed; or only those whose name holds a word.
 pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     let is_slow = args.flag("--slow");
+    let mut parts = Parts { sum: Tally::default(), only: args.value("--only")? };
     args.end()?;
-    let mut sum = Tally::default();
-    part(&mut sum, "workspace tests", || workspace_tests(is_slow));
-    part(&mut sum, "documentation examples", doc_tests);
-    match node::build() {
-        Ok(binary) => {
-            let python = part_value(&mut sum, "python environment", Python::set_up);
-            part(&mut sum, "README", || readme::run(&binary));
-            if let Some(python) = python {
-                suite::parts(&mut sum, &binary, &python);
-                decode::parts(&mut sum, &binary, &python);
-                let lines = (!is_slow).then_some(SHORT_DEMO_LINES);
-                part(&mut sum, "demo", || demo::run(&binary, &python, lines));
-            }
+    parts.run("workspace tests", || workspace_tests(is_slow));
+    parts.run("documentation examples", doc_tests);
+    match node::build().and_then(|binary| Ok((binary, Python::set_up()?))) {
+        Ok((binary, python)) => {
+            parts.run("README", || readme::run(&binary));
+            suite::parts(&mut parts, &binary, &python);
+            decode::parts(&mut parts, &binary, &python);
+            let lines = (!is_slow).then_some(SHORT_DEMO_LINES);
+            parts.run("demo", || demo::run(&binary, &python, lines));
             if is_slow {
-                part(&mut sum, "chaos", || {
-                    chaos::run(&binary, &ChaosOptions { seconds: 120, ..ChaosOptions::default() })
-                });
+                let options = ChaosOptions { seconds: 120, ..ChaosOptions::default() };
+                parts.run("chaos", || chaos::run(&binary, &options));
             }
         }
-        Err(reason) => {
-            println!("{reason:#}");
-            sum.add(Tally::one(false));
-        }
+        Err(reason) => parts.run("preparation", || Err(reason)),
     }
-    println!("{} passed, {} failed", sum.passed, sum.failed);
-    if sum.failed > 0 {
+    let Tally { passed, failed } = parts.sum;
+    println!("{passed} passed, {failed} failed");
+    if failed > 0 {
         bail!("the tests failed");
     }
     Ok(())
 }
 
-/// Runs one part, prints its line, and adds what it counted; a part that could not be judged counts as one failure.
-pub(crate) fn part(sum: &mut Tally, name: &str, run: impl FnOnce() -> anyhow::Result<Tally>) {
-    let started = Instant::now();
-    let tally = match run() {
-        Ok(tally) if tally == Tally::default() => {
-            println!("{name}: nothing was tested");
-            Tally::one(false)
-        }
-        Ok(tally) => tally,
-        Err(reason) => {
-            println!("{reason:#}");
-            Tally::one(false)
-        }
-    };
-    let Tally { passed, failed } = tally;
-    println!("{name:<32} {passed:>5} ok {failed:>3} not ok {:>9}", shell::seconds(started));
-    sum.add(tally);
+/// The parts so far.
+pub(crate) struct Parts {
+    sum: Tally,
+    /// A word that the name of a part has to hold.
+    only: Option<String>,
 }
 
-/// Runs a part that makes something the others need.
-fn part_value<T>(
-    sum: &mut Tally,
-    name: &str,
-    run: impl FnOnce() -> anyhow::Result<T>,
-) -> Option<T> {
-    let mut value = None;
-    part(sum, name, || {
-        value = Some(run()?);
-        Ok(Tally::one(true))
-    });
-    value
+impl Parts {
+    /// Runs one part, prints its line, and adds what it counted; a part that could not be judged counts as one
+    /// failure.
+    pub(crate) fn run(&mut self, name: &str, run: impl FnOnce() -> anyhow::Result<Tally>) {
+        if self.only.as_deref().is_some_and(|word| !name.contains(word)) {
+            return;
+        }
+        let started = Instant::now();
+        let tally = match run() {
+            Ok(tally) if tally == Tally::default() => {
+                println!("{name}: nothing was tested");
+                Tally::one(false)
+            }
+            Ok(tally) => tally,
+            Err(reason) => {
+                println!("{reason:#}");
+                Tally::one(false)
+            }
+        };
+        let Tally { passed, failed } = tally;
+        let took = shell::seconds(started);
+        println!("{name:<32} {passed:>5} ok {failed:>3} not ok {took:>9}");
+        self.sum.add(tally);
+    }
 }
 
 fn has_nextest() -> bool {

@@ -89,11 +89,6 @@ fn report(findings: impl IntoIterator<Item = Finding>) -> anyhow::Result<()> {
     bail!("tidy: {} findings", findings.len());
 }
 
-/// The line, from 1, of the first place that holds `text`.
-fn line_of(contents: &str, text: &str) -> usize {
-    contents.lines().position(|line| line.contains(text)).map_or(0, |at| at + 1)
-}
-
 /// Reads a table of a JSON object.
 fn array<'a>(value: &'a serde_json::Value, name: &str) -> anyhow::Result<&'a [serde_json::Value]> {
     let found = value.get(name).and_then(serde_json::Value::as_array);

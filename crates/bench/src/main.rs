@@ -58,7 +58,8 @@ fn main() -> anyhow::Result<ExitCode> {
 /// What ran where, before a line's figures.
 fn with_head(scenario: &str, options: &Options, figures: Line) -> Line {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let settings = options.settings.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+    let settings =
+        options.settings.iter().map(|(name, value)| (name.clone(), value.clone().into()));
     let mut line = Line::default();
     line.add("commit", commit());
     line.add("scenario", scenario);
@@ -78,7 +79,8 @@ fn commit() -> String {
     let Some(mut commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
     };
-    if git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty()) {
+    if git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty())
+    {
         commit.push('+');
     }
     commit

@@ -111,7 +111,10 @@ impl Window {
             let per_request = |name: &str| since(name) / requests;
             line.number("syncs_per_request", per_request("queen_raft_log_syncs_total"));
             line.number("rounds_per_request", per_request("queen_raft_drain_commands_count"));
-            line.number("log_bytes_per_msg", since("queen_raft_log_appended_bytes_total") / messages);
+            line.number(
+                "log_bytes_per_msg",
+                since("queen_raft_log_appended_bytes_total") / messages,
+            );
             for (stage, name) in [
                 ("plan", "queen_raft_plan_seconds_sum"),
                 ("write", "queen_raft_log_write_seconds_sum"),

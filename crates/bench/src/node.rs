@@ -1,6 +1,6 @@
 //! A server process on a fresh directory: the broker, or the floor in its place.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -77,7 +77,6 @@ impl Node {
     pub(crate) fn launch(program: &Program<'_>, scratch: &Path) -> anyhow::Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let log = OpenOptions::new().create(true).append(true).open(scratch.join("log"))?;
-        let log: File = log;
         let mut command = match program {
             Program::Broker { binary, settings } => {
                 let mut command = Command::new(binary);
@@ -97,7 +96,7 @@ impl Node {
             }
         };
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("{:?}", command.get_program()))?;
+        let child = command.spawn().with_context(|| command.get_program().display().to_string())?;
         let is_broker = matches!(program, Program::Broker { .. });
         Ok(Self { child, port, is_broker, scratch: scratch.to_owned() })
     }

@@ -172,8 +172,7 @@ mod tests {
     fn a_push_body_is_json() {
         let pad = Pad::new();
         let prefix = "a".to_owned();
-        let mut pusher =
-            Pusher { queue: "q", lane: Lane::Partition, pad: &pad, prefix, count: 0 };
+        let mut pusher = Pusher { queue: "q", lane: Lane::Partition, pad: &pad, prefix, count: 0 };
         let mut out = Vec::new();
         pusher.body(&mut out, (0..3).map(|seq| Item { lane: 1, seq }));
         let body: serde_json::Value = serde_json::from_slice(&out).unwrap();

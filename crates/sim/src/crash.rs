@@ -17,6 +17,8 @@ use crate::workload::{Run, after_recovery};
 pub struct Depth {
     /// Is looked at at all.
     pub look: u64,
+    /// Of these, the ones whose hash leaves this remainder: threads share a walk so.
+    pub slice: (u64, u64),
     /// Is started a second time.
     pub reopen: u64,
     /// Has every call of its recovery crash.
@@ -27,15 +29,25 @@ pub struct Depth {
 
 impl Depth {
     /// As the verification page asks.
-    pub const GATE: Self = Self { look: 1, reopen: 4, recovery: 50, second: 200 };
+    pub const GATE: Self = Self { look: 1, slice: (0, 1), reopen: 4, recovery: 50, second: 200 };
     /// Everything with every image.
-    pub const ALL: Self = Self { look: 1, reopen: 1, recovery: 1, second: 1 };
+    pub const ALL: Self = Self { look: 1, slice: (0, 1), reopen: 1, recovery: 1, second: 1 };
+
+    /// Whether an image is looked at, by its hash, so that a repetition does the same.
+    fn looks(&self, fingerprint: u128) -> bool {
+        let bits = low(fingerprint.rotate_left(64));
+        let (at, of) = self.slice;
+        bits % of == at && (bits / of).is_multiple_of(self.look)
+    }
 
     fn takes(every: u64, fingerprint: u128) -> bool {
-        let low = fingerprint.to_le_bytes();
-        let low = low.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        low.is_multiple_of(every)
+        low(fingerprint).is_multiple_of(every)
     }
+}
+
+fn low(fingerprint: u128) -> u64 {
+    let bytes = fingerprint.to_le_bytes();
+    bytes.first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
 /// What was looked at.
@@ -92,6 +104,8 @@ pub struct Exploration<'a> {
     pub depth: Depth,
     /// Sync sites left out.
     pub dropped: &'a [String],
+    /// Whether one image is looked at again: nothing is left out because it was seen.
+    pub repeating: bool,
     /// Violations after which it ends.
     pub violations_max: usize,
 }
@@ -126,7 +140,7 @@ impl Exploration<'_> {
         figures.sites.extend(disk.sync_sites());
         for image in Explorer::new(&disk, self.seed) {
             figures.built += 1;
-            if !Depth::takes(self.depth.look, image.fingerprint.rotate_left(17)) {
+            if !self.depth.looks(image.fingerprint) {
                 continue;
             }
             let (call, choice) = (image.call, image.choice.clone());
@@ -195,19 +209,31 @@ impl Exploration<'_> {
         history.sent = vec![(0, applied)];
         history.answered = vec![(0, applied)];
         history.durable = vec![(0, durable)];
-        for image in Explorer::new(disk, self.seed) {
-            figures.recovery += 1;
-            figures.opened += 1;
-            figures.distinct.insert(image.fingerprint);
-            drop_sites(&image.disk, self.dropped);
-            let bounds = Bounds { answered_by: 0, written_by: 1 };
-            let at = |reason: String| {
-                let (call, choice) = (image.call, &image.choice);
-                format!("crash at call {call} {choice:?} of the recovery: {reason}")
+        let mut rng = Rng::new(self.seed ^ applied);
+        for call in 0..disk.calls() {
+            let odd = match rng.below(4) {
+                0 => Choice::AllKept,
+                1 => Choice::ItemsRandom(rng.next()),
+                2 => Choice::Torn(usize::try_from(1 + rng.below(200)).unwrap_or(1)),
+                _ => Choice::Scattered(rng.next()),
             };
-            open_and_check(&image.disk, &self.variant.setup, &history, bounds).map_err(at)?;
-            if logs_fingerprint(&image.disk) != end {
-                return Err(at("its logs end otherwise".to_owned()));
+            for choice in [Choice::AllLost, odd] {
+                let image = disk.crash(call, &choice);
+                let fingerprint = image.fingerprint();
+                if !figures.distinct.insert(fingerprint) && !self.repeating {
+                    continue;
+                }
+                figures.recovery += 1;
+                figures.opened += 1;
+                drop_sites(&image, self.dropped);
+                let bounds = Bounds { answered_by: 0, written_by: 1 };
+                let at = |reason: String| {
+                    format!("crash at call {call} {choice:?} of the recovery: {reason}")
+                };
+                open_and_check(&image, &self.variant.setup, &history, bounds).map_err(at)?;
+                if logs_fingerprint(&image) != end {
+                    return Err(at("its logs end otherwise".to_owned()));
+                }
             }
         }
         Ok(())

@@ -125,12 +125,12 @@ impl FaultRun<'_> {
     }
 }
 
-/// Every call and fault of a variant, one in `every`, until `violations_max`.
+/// Every call and fault of a variant, those of one slice, until there are `violations_max`.
 pub fn explore(
     variant: Variant,
     seed: u64,
     dropped: &[String],
-    every: u64,
+    (slice, slices): (u64, u64),
     violations_max: usize,
 ) -> Figures {
     let mut figures = Figures::default();
@@ -146,12 +146,8 @@ pub fn explore(
             return figures;
         }
     };
-    let mut rng = Rng::new(seed);
-    for call in 1..=disk.calls() {
+    for call in (1..=disk.calls()).filter(|call| call % slices == slice) {
         for fault in FAULTS {
-            if rng.below(every) != 0 {
-                continue;
-            }
             let run = FaultRun { variant, seed, dropped, call, fault };
             if let Err(line) = run.run(&clean, &mut figures) {
                 figures.violations.push(line);

@@ -13,5 +13,6 @@ pub mod history;
 pub mod node;
 pub mod oracle;
 pub mod rng;
+pub mod sites;
 pub mod variant;
 pub mod workload;

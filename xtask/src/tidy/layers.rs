@@ -1,12 +1,12 @@
 //! The layers: who may know whom, and that every dependency is declared once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use serde_json::Value;
 
 use super::files::SourceFile;
-use super::{Finding, array, line_of};
+use super::{Finding, array};
 
 /// Each directory below `crates/` and the directories it may depend on, lowest layer first.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -160,29 +160,31 @@ fn core_bans(files: &[SourceFile], findings: &mut Vec<Finding>) {
     }
 }
 
-/// The code map names every crate, and no other.
+/// The code map has one item per crate, and no other: `- **name**: ...`.
 fn architecture(files: &[SourceFile], findings: &mut Vec<Finding>) {
     let name = "ARCHITECTURE.md";
-    let Some(map) = files.iter().find(|file| file.name == name) else {
+    let Some(page) = files.iter().find(|file| file.name == name) else {
         findings.push(Finding::new(name, 0, "missing"));
         return;
     };
-    let mut crates: Vec<&str> = files.iter().filter_map(|file| crate_of(&file.name)).collect();
-    crates.sort_unstable();
-    crates.dedup();
-    for here in &crates {
-        if !map.text.contains(&format!("crates/{here}")) {
-            findings.push(Finding::new(name, 1, format!("the code map lacks crates/{here}")));
+    let mut missing: BTreeSet<&str> =
+        files.iter().filter_map(|file| crate_of(&file.name)).collect();
+    let (mut is_map, mut heading) = (false, 0);
+    for (number, line) in page.text.lines().enumerate() {
+        if line.starts_with("## ") {
+            is_map = line.to_lowercase().contains("code map");
+            heading = if is_map { number + 1 } else { heading };
+        }
+        let item = line.strip_prefix("- **").and_then(|rest| rest.split_once("**"));
+        if let (true, Some((item, _))) = (is_map, item)
+            && !missing.remove(item)
+        {
+            let text = format!("{item} is no crate, or is named twice");
+            findings.push(Finding::new(name, number + 1, text));
         }
     }
-    for (at, _) in map.text.match_indices("crates/") {
-        let rest = map.text.get(at + "crates/".len()..).unwrap_or_default();
-        let end = rest.find(|letter: char| !letter.is_ascii_lowercase()).unwrap_or(rest.len());
-        let named = rest.get(..end).unwrap_or_default();
-        if !named.is_empty() && !crates.contains(&named) {
-            let line = line_of(&map.text, &format!("crates/{named}"));
-            findings.push(Finding::new(name, line, format!("there is no crates/{named}")));
-        }
+    for lacking in missing {
+        findings.push(Finding::new(name, heading, format!("the code map lacks {lacking}")));
     }
 }
 
@@ -233,9 +235,11 @@ mod tests {
     #[test]
     fn the_code_map_names_every_crate_and_no_other() {
         let file = |name: &str, text: &str| SourceFile { name: name.into(), text: text.into() };
-        let files = [file("crates/a/Cargo.toml", ""), file("ARCHITECTURE.md", "\ncrates/b")];
+        let map = "\n## Code map\n- **a**: x\n- **b**: y\n## Rest\n- **c**\n";
+        let crates = ["crates/a/Cargo.toml", "crates/d/Cargo.toml"].map(|name| file(name, ""));
+        let files = [file("ARCHITECTURE.md", map)].into_iter().chain(crates).collect::<Vec<_>>();
         let mut findings = Vec::new();
         architecture(&files, &mut findings);
-        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [4, 2]);
     }
 }

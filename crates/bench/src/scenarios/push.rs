@@ -74,8 +74,7 @@ pub(super) async fn dedup(bed: &Bed<'_>, count: u32) -> anyhow::Result<Line> {
     tokio::time::sleep(REST).await;
     let between = usage::memory(node.pid()).anon_bytes as f64;
     let second = Load { end: End::PerLane(2 * half), first_seq: half, ..load }.run(&node).await?;
-    let (messages, requests) =
-        (first.messages + second.messages, first.requests + second.requests);
+    let (messages, requests) = (first.messages + second.messages, first.requests + second.requests);
     let mut line = Line::default();
     report(&mut line, second);
     window.close(&node, messages, requests, &mut line).await?;

@@ -1,0 +1,69 @@
+//! Sync sites left out, one at a time: a test of the tests. Each must be missed by some image.
+
+use crate::crash::{Depth, Exploration};
+use crate::faults;
+use crate::variant::{VARIANTS, Variant};
+
+/// What came of leaving one site out.
+pub struct Verdict {
+    /// Disks opened until then.
+    pub looked: u64,
+    /// What was wrong with the last one.
+    pub violation: Option<String>,
+}
+
+/// Every site that syncs in any variant, in recovery or in the work after it, sorted.
+///
+/// # Errors
+/// What an uncrashed run got wrong.
+pub fn all(seed: u64) -> Result<Vec<String>, String> {
+    let mut sites = Vec::new();
+    let sparse = Depth { look: 2000, slice: (0, 1), reopen: 1 << 60, recovery: 1, second: 1 };
+    for variant in VARIANTS {
+        let explored = exploration(variant, seed, &[], sparse).explore();
+        if let Some(line) = explored.violations.first() {
+            return Err(format!("without leaving anything out: {line}"));
+        }
+        sites.extend(explored.sites);
+    }
+    sites.sort();
+    sites.dedup();
+    Ok(sites)
+}
+
+/// Explores without the site until something is wrong.
+pub fn catch(site: &str, seed: u64) -> Verdict {
+    let dropped = [site.to_owned()];
+    let mut looked = 0;
+    // What the first start does wrong shows in the images themselves; what a recovery leaves out shows after it.
+    let quick = Depth { look: 16, slice: (0, 1), reopen: 1 << 60, recovery: 16, second: 16 };
+    let thorough = Depth { look: 8, slice: (0, 1), reopen: 1 << 60, recovery: 4, second: 1 };
+    let order = ["shards", "grouped-bare", "plain", "grouped", "zeros", "lanes", "bare"];
+    for depth in [quick, thorough] {
+        for variant in order.into_iter().filter_map(Variant::named) {
+            let explored = exploration(variant, seed, &dropped, depth).explore();
+            looked += explored.opened;
+            if let Some(line) = explored.violations.into_iter().next() {
+                return Verdict { looked, violation: Some(line) };
+            }
+            if variant.grouped {
+                continue;
+            }
+            let explored = faults::explore(variant, seed, &dropped, (0, 8), 1);
+            looked += explored.opened;
+            if let Some(line) = explored.violations.into_iter().next() {
+                return Verdict { looked, violation: Some(line) };
+            }
+        }
+    }
+    Verdict { looked, violation: None }
+}
+
+fn exploration<'a>(
+    variant: Variant,
+    seed: u64,
+    dropped: &'a [String],
+    depth: Depth,
+) -> Exploration<'a> {
+    Exploration { variant, seed, depth, dropped, repeating: false, violations_max: 1 }
+}
