@@ -34,6 +34,11 @@ impl Args {
         Ok(Some(value))
     }
 
+    /// Everything that is left, for another program.
+    pub(crate) fn rest(self) -> Vec<String> {
+        self.0
+    }
+
     /// Refuses whatever nobody took.
     pub(crate) fn end(self) -> anyhow::Result<()> {
         if self.0.is_empty() {

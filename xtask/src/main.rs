@@ -5,8 +5,10 @@
 #![expect(clippy::print_stdout, reason = "this program talks to the person who called it")]
 
 mod args;
+mod bench;
 mod chaos;
 mod ci;
+mod crash;
 mod decode;
 mod demo;
 mod http;
@@ -38,6 +40,10 @@ cargo xtask COMMAND
   demo [--lines N] a month of departures through the published client, with a kill in the middle
   chaos [--kill] [--power] [--seconds N] [--seed N]
                    a real node under load, killed and power-cut at random moments
+  crash [--long] [--seed N] [--drop-sync N|all]
+                   a node on a simulated disk: every disk call of a script, everything that a power cut may leave
+  bench [SCENARIO ...] [--full]
+                   workloads against the release build, one JSON line each, with the machine's floor beside them
 ";
 
 fn main() -> ExitCode {
@@ -59,6 +65,8 @@ fn run() -> anyhow::Result<()> {
         Some("test") => test::test(args),
         Some("demo") => demo::demo(args),
         Some("chaos") => chaos::chaos(args),
+        Some("crash") => crash::run(&args.rest()),
+        Some("bench") => bench::run(&args.rest()),
         None | Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             Ok(())

@@ -89,7 +89,8 @@ fn check_reapplicable(disk: &Arc<dyn Disk>, qlog: &Path) -> Result<(), StartErro
         }
         let dir = qlog.join(&log.name);
         let names = disk.list(&dir).map_err(|error| directory(&dir, &error))?;
-        let first = names.iter().find(|entry| entry.name.ends_with(".qlog"));
+        let is_log = |name: &str| Path::new(name).extension().is_some_and(|kind| kind == "qlog");
+        let first = names.iter().find(|entry| is_log(&entry.name));
         if let Some(first) = first.filter(|first| first.name != "r00000001.qlog") {
             return Err(StartError::Directory(format!(
                 "Cannot re-apply logs: the store has no checkpoint, and {} begins with {}",
