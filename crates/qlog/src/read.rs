@@ -163,7 +163,9 @@ impl Shared {
             let mut wanted = Vec::new();
             let mut full = false;
             while !full {
-                let (found, _) = ready!(self.records(file, partition, next, LOOK_UP, wait));
+                // One more than is wanted: the last one may only tell that the limit is reached.
+                let look_up = LOOK_UP.min(left.messages as usize + 1);
+                let (found, _) = ready!(self.records(file, partition, next, look_up, wait));
                 let Some(last) = found.last() else { break };
                 next = last.end;
                 for record in found {
@@ -183,6 +185,7 @@ impl Shared {
                     expected = Some(record.end);
                     wanted.push(record);
                 }
+                full |= left.messages == 0 && !wanted.is_empty();
             }
             ready!(self.read_records(file, &wanted, wait, &mut records));
             if full {

@@ -239,10 +239,12 @@ impl Client {
                 let configured = ready(answer)?;
                 note(node, What::Options(queue, Box::new(configured.options)))
             }
-            Waiting::DeleteQueue(queue, answer) => match ready(answer)? {
-                true => note(node, What::NoQueue(queue)),
-                false => Err(format!("there was no queue {queue} to delete")),
-            },
+            Waiting::DeleteQueue(queue, answer) => {
+                if ready(answer)? {
+                    return note(node, What::NoQueue(queue));
+                }
+                Err(format!("there was no queue {queue} to delete"))
+            }
             Waiting::DeleteGroup(queue, group, answer) => {
                 ready(answer)?;
                 let parts = node.history.parts.iter();

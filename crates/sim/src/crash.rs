@@ -213,9 +213,9 @@ impl Exploration<'_> {
         for call in 0..disk.calls() {
             let odd = match rng.below(4) {
                 0 => Choice::AllKept,
-                1 => Choice::ItemsRandom(rng.next()),
+                1 => Choice::ItemsRandom(rng.draw()),
                 2 => Choice::Torn(usize::try_from(1 + rng.below(200)).unwrap_or(1)),
-                _ => Choice::Scattered(rng.next()),
+                _ => Choice::Scattered(rng.draw()),
             };
             for choice in [Choice::AllLost, odd] {
                 let image = disk.crash(call, &choice);
@@ -253,9 +253,9 @@ impl Exploration<'_> {
             let more = [
                 Choice::NamesKept,
                 Choice::DataKept,
-                Choice::ItemsRandom(rng.next()),
-                Choice::Scattered(rng.next()),
-                Choice::Scattered(rng.next()),
+                Choice::ItemsRandom(rng.draw()),
+                Choice::Scattered(rng.draw()),
+                Choice::Scattered(rng.draw()),
                 Choice::Torn(usize::try_from(1 + rng.below(600)).unwrap_or(1)),
             ];
             choices.extend(more.into_iter().filter(|_| rng.below(4) == 0));

@@ -78,7 +78,7 @@ impl FaultRun<'_> {
         rng: &mut Rng,
         figures: &mut Figures,
     ) -> Result<(), String> {
-        let choices = [Choice::AllLost, Choice::AllKept, Choice::Scattered(rng.next())];
+        let choices = [Choice::AllLost, Choice::AllKept, Choice::Scattered(rng.draw())];
         for choice in choices {
             let image = disk.crash_now(&choice);
             drop_sites(&image, self.dropped);
@@ -112,7 +112,7 @@ impl FaultRun<'_> {
         let behind = disk.calls() - started;
         for _ in 0..3 {
             let call = started + rng.below(behind);
-            for choice in [Choice::AllLost, Choice::Scattered(rng.next())] {
+            for choice in [Choice::AllLost, Choice::Scattered(rng.draw())] {
                 let image = disk.crash(call, &choice);
                 drop_sites(&image, self.dropped);
                 figures.opened += 1;

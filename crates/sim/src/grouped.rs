@@ -39,7 +39,7 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
     let mut groups = 0u64;
     let mut cutting: Option<Cutting> = None;
     while entries.peek().is_some() {
-        for _ in 0..1 + rng.below(GROUP_MAX) {
+        for _ in 0..=rng.below(GROUP_MAX) {
             let Some((entry, logs)) = entries.next() else { break };
             let before = disk.calls();
             let index = replicator

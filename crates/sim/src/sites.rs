@@ -59,11 +59,11 @@ pub fn catch(site: &str, seed: u64) -> Verdict {
     Verdict { looked, violation: None }
 }
 
-fn exploration<'a>(
+fn exploration(
     variant: Variant,
     seed: u64,
-    dropped: &'a [String],
+    dropped: &[String],
     depth: Depth,
-) -> Exploration<'a> {
+) -> Exploration<'_> {
     Exploration { variant, seed, depth, dropped, repeating: false, violations_max: 1 }
 }
