@@ -53,10 +53,11 @@ pub(crate) fn chaos(mut args: Args) -> anyhow::Result<()> {
     let (has_kills, has_power_cuts) = (args.flag("--kill"), args.flag("--power"));
     options.seconds = args.value("--seconds")?.unwrap_or(options.seconds);
     options.seed = args.value("--seed")?.unwrap_or(options.seed);
+    let other: Option<std::path::PathBuf> = args.value("--binary")?;
     args.end()?;
     (options.has_kills, options.has_power_cuts) = (has_kills, has_power_cuts);
     ensure!(has_kills || has_power_cuts, "say --kill, --power or both");
-    let binary = node::build()?;
+    let binary = other.map_or_else(node::build, Ok)?;
     let tally = run(&binary, &options)?;
     ensure!(tally.failed == 0, "chaos found something wrong");
     Ok(())

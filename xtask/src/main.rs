@@ -38,8 +38,9 @@ cargo xtask COMMAND
                    the independent decoder, a short demo; --slow adds the whole demo and chaos;
                    --only runs the parts whose name holds a word
   demo [--lines N] a month of departures through the published client, with a kill in the middle
-  chaos [--kill] [--power] [--seconds N] [--seed N]
-                   a real node under load, killed and power-cut at random moments
+  chaos [--kill] [--power] [--seconds N] [--seed N] [--binary PATH]
+                   a real node under load, killed and power-cut at random moments; another program in its
+                   place, such as one that does not sync, shows what the checks find
   crash [--long] [--seed N] [--drop-sync N|all]
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
   bench [SCENARIO ...] [--full]

@@ -93,6 +93,9 @@ fn create(
             disk.sync_dir(dir).map_err(Fault::io(dir, "sync"))?;
         }
         write(disk, dir, LANES, found_lanes)?;
+    } else {
+        // The process before may have ended between the rename and its sync.
+        disk.sync_dir(dir).map_err(Fault::io(dir, "sync"))?;
     }
     Ok(layout)
 }

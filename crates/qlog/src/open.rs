@@ -84,9 +84,10 @@ pub(crate) fn open(
 fn prepare_dir(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogId>, Fault> {
     if !disk.exists(dir).map_err(Fault::io(dir, "look for"))? {
         disk.create_dir(dir).map_err(Fault::io(dir, "create"))?;
-        if let Some(parent) = dir.parent() {
-            disk.sync_dir(parent).map_err(Fault::io(parent, "sync"))?;
-        }
+    }
+    // Also when it is there: the process before may have ended between the two.
+    if let Some(parent) = dir.parent() {
+        disk.sync_dir(parent).map_err(Fault::io(parent, "sync"))?;
     }
     let mut logs = Vec::new();
     for entry in disk.list(dir).map_err(Fault::io(dir, "list"))? {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
-use queen_io::OpenMode;
+use queen_io::{DiskFile, OpenMode};
 use queen_record::hash::checksum;
 use queen_record::header::{FIRST_SEQ_AT, HEADER_LEN};
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
@@ -26,7 +26,7 @@ use crate::file::{FileIndex, LogFile};
 use crate::log::{Log, Mark};
 use crate::names::{Ext, file_path};
 use crate::open::{remove_sides, scan_file};
-use crate::scan::{CHUNK_MANY, CHUNK_MERGE, FileScan, Step};
+use crate::scan::{CHUNK_MANY, CHUNK_MERGE, CHUNK_WHOLE, FileScan, Step, read_exact_at};
 use crate::shared::Shared;
 
 /// With more logs than this, none keeps a file open and a buffer filled between two of its parts.
@@ -230,6 +230,8 @@ impl Recovery {
                 cut.logs.push(LogCut { log: reader.log.id, number: to.0, end: to.1, bytes });
             }
         }
+        // A log's own directory may be as new as its first file.
+        self.shared.sync_dir(&self.shared.options.dir)?;
         cut.entries = indexes.len() as u64;
         cut.last = EntryIndex(next.0 - 1);
         self.shared.appended.store(cut.last.0, Ordering::SeqCst);
@@ -270,9 +272,19 @@ fn cut_log(
     let physical = if removed { *file_end } else { reader.physical_len };
     let empty = end == HEADER_LEN as u64;
     let lower = empty && kept.first_seq > next;
+    let recorded = reader.from.filter(|_| reader.recorded);
+    let header_too = recorded.is_none_or(|(newest, _)| newest < number);
     let unsynced = reader.from.is_some_and(|from| from < (number, end));
-    if physical > end || lower || unsynced {
+    if physical > end || lower || unsynced || header_too {
         let file = disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
+        if header_too {
+            write_again(&*file, 0, HEADER_LEN as u64).map_err(Fault::io(&path, "write again"))?;
+        }
+        if unsynced {
+            let from = reader.from.filter(|from| from.0 == number);
+            let from = from.map_or(HEADER_LEN as u64, |from| from.1);
+            write_again(&*file, from, end).map_err(Fault::io(&path, "write again"))?;
+        }
         if physical > end {
             file.set_len(end).map_err(Fault::io(&path, "cut"))?;
         }
@@ -283,6 +295,8 @@ fn cut_log(
         }
         shared.sync_file(&*file, &path)?;
     }
+    // The process before may have ended between making or removing a name and syncing it.
+    shared.sync_dir(&log.dir)?;
     if removed || *file_end > end || lower {
         let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
         let first_seq = if lower { next } else { kept.first_seq };
@@ -300,6 +314,23 @@ fn cut_log(
     tail.allocated = end;
     tail.last = tail.marks.back().map_or(EntryIndex(0), |mark| mark.index);
     Ok(bytes)
+}
+
+/// Writes the bytes from `from` to `end` where they are.
+///
+/// They are above the last durable point, so the process before may have ended because a sync of them failed. The
+/// system has then marked their pages clean: they can be read, no sync will write them, and a power cut loses them.
+fn write_again(file: &dyn DiskFile, from: u64, end: u64) -> std::io::Result<()> {
+    let mut at = from;
+    let mut buf = Vec::new();
+    while at < end {
+        let size = usize::try_from(end - at).unwrap_or(usize::MAX).min(CHUNK_WHOLE);
+        buf.resize(size, 0);
+        read_exact_at(file, &mut buf, at)?;
+        file.write_all_at(&buf, at)?;
+        at += size as u64;
+    }
+    Ok(())
 }
 
 enum Body {

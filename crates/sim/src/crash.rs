@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use queen_io::SimDisk;
-use queen_io::sim::{Choice, Explorer, Image};
+use queen_io::sim::{Choice, Explorer, Image, SimFault};
 
 use crate::history::History;
-use crate::node::{SimNode, Start};
+use crate::node::{SimNode, Start, open};
 use crate::oracle::{Bounds, check_reopen, open_and_check};
 use crate::rng::Rng;
 use crate::variant::Variant;
@@ -171,6 +171,8 @@ impl Exploration<'_> {
         drop_sites(&disk, self.dropped);
         figures.distinct.insert(fingerprint);
         figures.opened += 1;
+        let worked_on = Depth::takes(self.depth.second, fingerprint);
+        let untouched = worked_on.then(|| disk.copy());
         let bare = open_and_check(&disk, setup, &run.history, Bounds::at(call))?;
         let (applied, durable) = (bare.opened.state.applied().0, bare.opened.durable.0);
         if Depth::takes(self.depth.reopen, fingerprint) {
@@ -180,7 +182,9 @@ impl Exploration<'_> {
         if Depth::takes(self.depth.recovery, fingerprint) {
             self.recovery_crashes(&disk, (applied, durable), run, figures)?;
         }
-        if Depth::takes(self.depth.second, fingerprint) {
+        if let Some(untouched) = untouched {
+            let calls = disk.calls();
+            self.killed_recoveries(&untouched, calls, Bounds::at(call), run, figures)?;
             figures.second_runs += 1;
             let history = run.history.resumed(applied, durable);
             let seed = 1 + (fingerprint.to_le_bytes().first().copied().map_or(0, u64::from));
@@ -249,6 +253,9 @@ impl Exploration<'_> {
     ) -> Result<(), String> {
         let mut rng = Rng::new(seed);
         for call in 0..=disk.calls() {
+            if rng.below(3) > 0 {
+                continue;
+            }
             let mut choices = vec![Choice::AllLost, Choice::AllKept];
             let more = [
                 Choice::NamesKept,
@@ -268,6 +275,45 @@ impl Exploration<'_> {
                 open_and_check(&image, &self.variant.setup, history, Bounds::at(call)).map_err(
                     |reason| format!("second crash at call {call} {choice:?}: {reason}"),
                 )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process ends at a call of its recovery while the system stays up; the next one works on what it left, and
+    /// then the power fails: nothing that the first left unsynced may come back or go.
+    fn killed_recoveries(
+        &self,
+        untouched: &SimDisk,
+        calls: u64,
+        bounds: Bounds,
+        run: &Run,
+        figures: &mut Figures,
+    ) -> Result<(), String> {
+        let setup = &self.variant.setup;
+        for call in 1..=calls {
+            let disk = untouched.copy();
+            drop_sites(&disk, self.dropped);
+            disk.fail_call(call, SimFault::Eintr);
+            if open(&disk, setup).is_ok() {
+                return Err(format!("a recovery went on although its call {call} failed"));
+            }
+            let at = |reason: String| format!("killed at call {call} of its recovery: {reason}");
+            let bare = open_and_check(&disk, setup, &run.history, bounds).map_err(at)?;
+            let (applied, durable) = (bare.opened.state.applied().0, bare.opened.durable.0);
+            let history = run.history.resumed(applied, durable);
+            let start = Start { now: run.now + 1_000_000, seed: call };
+            let mut node = SimNode::start(&disk, bare, start, history)?;
+            after_recovery(&mut node, call).map_err(at)?;
+            let mut rng = Rng::new(call);
+            for choice in [Choice::AllLost, Choice::ItemsRandom(rng.draw())] {
+                let image = disk.crash_now(&choice);
+                drop_sites(&image, self.dropped);
+                figures.second += 1;
+                figures.opened += 1;
+                figures.distinct.insert(image.fingerprint());
+                open_and_check(&image, setup, &node.history, Bounds::at(disk.calls()))
+                    .map_err(|reason| at(format!("then a power cut, {choice:?}: {reason}")))?;
             }
         }
         Ok(())

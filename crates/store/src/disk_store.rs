@@ -158,6 +158,12 @@ impl DiskStore {
 impl Checkpoint for DiskStore {
     fn load(&mut self, row: OnRow<'_>) -> Result<Loaded, StoreError> {
         let (image, fresh) = self.read()?;
+        {
+            // The process before may have ended between the rename and its sync.
+            let _site = site("checkpoint");
+            let fault = StoreError::fault(&self.directory, "sync");
+            self.disk.sync_dir(&self.directory).map_err(fault)?;
+        }
         for keyspace in Keyspace::ALL {
             let rows = image.rows.iter().filter(|((table, _), _)| *table == keyspace);
             for ((_, key), stored) in rows {
