@@ -1,9 +1,7 @@
 //! Work off the write path: side files of sealed files, the next file ahead of its roll, the page cache.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use queen_io::{Disk, OpenMode};
 use queen_record::ids::EntryIndex;
 
 use crate::error::Fault;
@@ -12,7 +10,7 @@ use crate::log::Log;
 use crate::names::{Ext, file_path};
 use crate::read::seq_range;
 use crate::shared::{Qlog, Shared};
-use crate::side::{SideFiles, SideIndex, build};
+use crate::side::{BuildError, Flaw, SealedFile};
 
 impl Qlog {
     /// Does one step of background work; `false` when there was nothing to do.
@@ -57,14 +55,25 @@ impl Shared {
             .open(&*self.disk, key, &file.path)
             .map_err(Fault::io(&file.path, "open"))?;
         let seqs = seq_range(&files, place);
-        let damage =
-            |offset, reason: String| Fault::Damage { file: file.path.clone(), offset, reason };
-        let sides = build(&handle, sealed.number, sealed.len, (seqs.from, seqs.to))
-            .map_err(Fault::io(&file.path, "read"))?
-            .map_err(|flaw| damage(flaw.at, flaw.reason))?;
-        write_sides(&*self.disk, &log.dir, sealed.number, &sides)?;
-        let index = SideIndex::new(sealed.number, sealed.len, &sides.index, &sides.hashes)
-            .map_err(|error| damage(0, error.to_string()))?;
+        let ram = match &file.index {
+            FileIndex::Ram(index) => Some(index),
+            FileIndex::Side(_) => None,
+        };
+        let job = SealedFile {
+            disk: &*self.disk,
+            dir: &log.dir,
+            path: &file.path,
+            file: handle,
+            number: sealed.number,
+            len: sealed.len,
+            seqs: (seqs.from, seqs.to),
+        };
+        let index = job.build(ram).map_err(|error| match error {
+            BuildError::Fault(fault) => fault,
+            BuildError::Flaw(Flaw { at, reason }) => {
+                Fault::Damage { file: file.path.clone(), offset: at, reason }
+            }
+        })?;
         let index = FileIndex::Side(index);
         let done = LogFile::new(log.id, file.number, file.first_seq, file.path.clone(), index);
         log.replace(&done);
@@ -132,23 +141,6 @@ impl Shared {
         file.forget_range(from, len);
         Ok(true)
     }
-}
-
-/// Writes both side files. Unsynced: what a crash leaves of them is checked and made again.
-pub(crate) fn write_sides(
-    disk: &dyn Disk,
-    dir: &Path,
-    number: u64,
-    sides: &SideFiles,
-) -> Result<(), Fault> {
-    for (ext, bytes) in [(Ext::Index, &sides.index), (Ext::Hashes, &sides.hashes)] {
-        let path = file_path(dir, number, ext);
-        let tmp = path.with_extension("tmp");
-        let file = disk.open(&tmp, OpenMode::Truncate).map_err(Fault::io(&tmp, "create"))?;
-        file.write_all_at(bytes, 0).map_err(Fault::io(&tmp, "write"))?;
-        disk.rename(&tmp, &path).map_err(Fault::io(&path, "rename to"))?;
-    }
-    Ok(())
 }
 
 /// Lowest and highest seq a sealed file may hold, from its own and the next file's header.

@@ -1,6 +1,7 @@
 //! One file of a log as readers see it.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -58,6 +59,19 @@ impl RamIndex {
             .take(max)
             .collect();
         (found, floor.is_some())
+    }
+
+    /// Puts the first `max` records behind `key`, or of all, into `out`, ascending.
+    pub(crate) fn after(
+        &self,
+        key: Option<(PartitionId, Offset)>,
+        max: usize,
+        out: &mut Vec<QidxRecord>,
+    ) {
+        out.clear();
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.slots.range((from, Bound::Unbounded));
+        out.extend(behind.take(max).map(|(key, slot)| to_record(*key, slot)));
     }
 
     /// The first record of `partition` made at or after `time`.

@@ -4,9 +4,10 @@
 
 use std::ops::Range;
 
+use queen_record::hash::checksum;
 use queen_record::header::HEADER_LEN;
 use queen_record::ids::{LogId, Micros, Offset, PartitionId, TxHash};
-use queen_record::qhsh::{self, QhshRecord};
+use queen_record::qhsh::QhshRecord;
 use queen_record::record::{HASH_LEN, Record};
 
 use crate::error::{Fault, ReadError};
@@ -14,9 +15,9 @@ use crate::file::{FileIndex, LogFile};
 use crate::log::Log;
 use crate::names::Ext;
 use crate::read::{LOOK_UP, SeqRange, Wait, damage, seq_range, verify};
-use crate::scan::{CHUNK_WHOLE, FileScan, Step, read_whole};
+use crate::scan::{CHUNK_MERGE, FileScan, Step};
 use crate::shared::{Qlog, Shared};
-use crate::side::SideIndex;
+use crate::side::{SideIndex, WINDOW};
 
 /// A message whose transactionId has the hash that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +84,9 @@ impl Qlog {
             for (place, file) in files.iter().enumerate() {
                 match &file.index {
                     FileIndex::Side(side) if side.created.1 < since => {}
-                    FileIndex::Side(_) => {
+                    FileIndex::Side(side) => {
                         let range = seq_range(&files, place);
-                        self.shared.side_hashes(file, &mut |record| {
+                        self.shared.side_hashes(file, side, &mut |record| {
                             if record.head.created >= since {
                                 hashes.clear();
                                 hashes.extend(record.tx_hashes());
@@ -169,18 +170,41 @@ impl Shared {
         Ok(())
     }
 
-    /// Every record of a sealed file's hashes.
+    /// Every record of a sealed file's hashes, several blocks per read, each verified.
     fn side_hashes(
         &self,
         file: &LogFile,
+        side: &SideIndex,
         f: &mut dyn FnMut(&QhshRecord<'_>),
     ) -> Result<(), ReadError> {
         let path = file.path.with_extension("qhsh");
-        let handle = self.open_read(file, Ext::Hashes)?;
-        let bytes = read_whole(&*handle).map_err(Fault::io(&path, "read"))?;
-        let (_, records) =
-            qhsh::decode(&bytes).map_err(|error| damage(&path, 0, error.to_string()))?;
-        records.iter().for_each(f);
+        let mut block = 0;
+        while let Some((from, mut until, _)) = side.hash_range(block) {
+            let mut ranges = vec![];
+            while let Some(range) = side.hash_range(block) {
+                if !ranges.is_empty() && range.1 - from > WINDOW as u64 {
+                    break;
+                }
+                until = range.1;
+                ranges.push(range);
+                block += 1;
+            }
+            let bytes =
+                self.pread(file, Ext::Hashes, from, until.saturating_sub(from), Wait::Yes)?;
+            let mut rest = bytes.as_deref().unwrap_or_default();
+            for (from, until, sum) in ranges {
+                let len = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX);
+                let (mut block, behind) = rest.split_at_checked(len).unwrap_or_default();
+                if checksum(block) != sum {
+                    return Err(damage(&path, from, "the block is not what it was at the start"));
+                }
+                while let Some(record) = QhshRecord::decode(block) {
+                    block = block.get(record.total_len()..).unwrap_or_default();
+                    f(&record);
+                }
+                rest = behind;
+            }
+        }
         Ok(())
     }
 
@@ -197,7 +221,7 @@ impl Shared {
             sealed.map_or(tail.end, |sealed| sealed.len)
         };
         let handle = self.open_read(file, Ext::Log)?;
-        let mut scan = FileScan::new(handle, HEADER_LEN as u64, end, CHUNK_WHOLE);
+        let mut scan = FileScan::new(handle, HEADER_LEN as u64, end, CHUNK_MERGE);
         loop {
             let at = scan.at();
             match scan.step().map_err(Fault::io(&file.path, "read"))? {

@@ -13,7 +13,7 @@ use queen_io::{Disk, DiskFile, OpenMode};
 use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
 use queen_record::ids::{EntryIndex, LogId};
 
-use crate::background::{sealed_seqs, write_sides};
+use crate::background::sealed_seqs;
 use crate::durable::{DurablePoint, LogTail};
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile, RamIndex};
@@ -23,11 +23,9 @@ use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file
 use crate::options::Options;
 use crate::pool::SyncPool;
 use crate::recover::{Opened, Recovery};
-use crate::scan::{
-    CHUNK_WHOLE, FileScan, Step, all_zero, find_record_behind, read_exact_at, read_whole,
-};
+use crate::scan::{CHUNK_WHOLE, FileScan, Step, all_zero, find_record_behind, read_exact_at};
 use crate::shared::{Qlog, Shared};
-use crate::side::{SideIndex, build, index_record};
+use crate::side::{BuildError, Flaw, LoadError, SealedFile, SideIndex, index_record};
 use crate::stats::Counters;
 
 pub(crate) fn open(
@@ -344,32 +342,40 @@ impl Opener<'_> {
         else {
             return Ok(None);
         };
-        Ok(SideIndex::new(file.number, file.len, &index, &hashes).ok())
+        match SideIndex::load(file.number, file.len, &*index, &*hashes) {
+            Ok(index) => Ok(Some(index)),
+            Err(LoadError::Side(error)) => {
+                tracing::info!(file = %file.path.display(), %error, "side files are made again");
+                Ok(None)
+            }
+            Err(LoadError::Io(error)) => Err(Fault::io(&file.path, "read side files of")(error)),
+        }
     }
 
-    fn side(&self, number: u64, ext: Ext) -> Result<Option<Vec<u8>>, Fault> {
+    fn side(&self, number: u64, ext: Ext) -> Result<Option<Arc<dyn DiskFile>>, Fault> {
         let path = file_path(&self.dir, number, ext);
         if !self.disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
             return Ok(None);
         }
-        let file = self.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
-        read_whole(&*file).map(Some).map_err(Fault::io(&path, "read"))
+        self.open_file(&path).map(Some)
     }
 
     fn rebuild_sides(&self, file: &Found, next_first: EntryIndex) -> Result<SideIndex, OpenError> {
-        let damage = |offset, reason: String| OpenError::SealedDamage {
-            file: file.path.clone(),
-            offset,
-            reason,
+        let job = SealedFile {
+            disk: self.disk,
+            dir: &self.dir,
+            path: &file.path,
+            file: self.open_file(&file.path)?,
+            number: file.number,
+            len: file.len,
+            seqs: sealed_seqs(file.header.first_seq, next_first),
         };
-        let seqs = sealed_seqs(file.header.first_seq, next_first);
-        let opened = self.open_file(&file.path)?;
-        let sides = build(&opened, file.number, file.len, seqs)
-            .map_err(Fault::io(&file.path, "read"))?
-            .map_err(|flaw| damage(flaw.at, flaw.reason))?;
-        write_sides(self.disk, &self.dir, file.number, &sides)?;
-        SideIndex::new(file.number, file.len, &sides.index, &sides.hashes)
-            .map_err(|error| damage(0, error.to_string()))
+        job.build(None).map_err(|error| match error {
+            BuildError::Fault(fault) => fault.into(),
+            BuildError::Flaw(Flaw { at, reason }) => {
+                OpenError::SealedDamage { file: file.path.clone(), offset: at, reason }
+            }
+        })
     }
 
     fn scan_active(&self, file: &Found) -> Result<ActiveScan, OpenError> {

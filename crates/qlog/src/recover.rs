@@ -275,26 +275,26 @@ fn cut_log(
     let recorded = reader.from.filter(|_| reader.recorded);
     let header_too = recorded.is_none_or(|(newest, _)| newest < number);
     let unsynced = reader.from.is_some_and(|from| from < (number, end));
-    if physical > end || lower || unsynced || header_too {
-        let file = disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
-        if header_too {
-            write_again(&*file, 0, HEADER_LEN as u64).map_err(Fault::io(&path, "write again"))?;
-        }
-        if unsynced {
-            let from = reader.from.filter(|from| from.0 == number);
-            let from = from.map_or(HEADER_LEN as u64, |from| from.1);
-            write_again(&*file, from, end).map_err(Fault::io(&path, "write again"))?;
-        }
-        if physical > end {
-            file.set_len(end).map_err(Fault::io(&path, "cut"))?;
-        }
-        if lower {
-            // A first seq above the next entry would hide that entry from whoever looks files up by seq.
-            file.write_all_at(&next.0.to_le_bytes(), FIRST_SEQ_AT)
-                .map_err(Fault::io(&path, "write header"))?;
-        }
-        shared.sync_file(&*file, &path)?;
+    let file = disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
+    if header_too {
+        write_again(&*file, 0, HEADER_LEN as u64).map_err(Fault::io(&path, "write again"))?;
     }
+    if unsynced {
+        let from = reader.from.filter(|from| from.0 == number);
+        let from = from.map_or(HEADER_LEN as u64, |from| from.1);
+        write_again(&*file, from, end).map_err(Fault::io(&path, "write again"))?;
+    }
+    if physical > end {
+        file.set_len(end).map_err(Fault::io(&path, "cut"))?;
+    }
+    if lower {
+        // A first seq above the next entry would hide that entry from whoever looks files up by seq.
+        file.write_all_at(&next.0.to_le_bytes(), FIRST_SEQ_AT)
+            .map_err(Fault::io(&path, "write header"))?;
+    }
+    // Also when nothing is to be cut: the recovery before may have cut it and ended before its sync, and a power cut
+    // would bring the cut parts back beside entries that took their indexes.
+    shared.sync_file(&*file, &path)?;
     // The process before may have ended between making or removing a name and syncing it.
     shared.sync_dir(&log.dir)?;
     if removed || *file_end > end || lower {

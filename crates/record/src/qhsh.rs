@@ -41,6 +41,24 @@ impl QhshHead {
         QHSH_HEAD_LEN as u64 + HASH_LEN as u64 * u64::from(self.count)
     }
 
+    /// The fixed part's bytes; the hashes follow.
+    #[must_use]
+    pub fn encode(&self) -> [u8; QHSH_HEAD_LEN] {
+        let mut out = [0; QHSH_HEAD_LEN];
+        let fields = self
+            .partition
+            .0
+            .to_le_bytes()
+            .into_iter()
+            .chain(self.base.0.to_le_bytes())
+            .chain(self.created.0.to_le_bytes())
+            .chain(self.count.to_le_bytes());
+        for (slot, byte) in out.iter_mut().zip(fields) {
+            *slot = byte;
+        }
+        out
+    }
+
     /// Reads the fixed part at the start of `bytes`; `None` when fewer than 32 are left or the
     /// reserved bytes are not zero.
     #[must_use]
@@ -68,11 +86,7 @@ pub struct QhshRecord<'a> {
 impl<'a> QhshRecord<'a> {
     /// Appends the record's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.head.partition.0.to_le_bytes());
-        out.extend_from_slice(&self.head.base.0.to_le_bytes());
-        out.extend_from_slice(&self.head.created.0.to_le_bytes());
-        out.extend_from_slice(&self.head.count.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.head.encode());
         out.extend_from_slice(self.hashes);
     }
 
@@ -112,8 +126,14 @@ pub fn encode<'a>(
     }
     let body_checksum = checksum(out.get(SIDE_HEADER_LEN..).unwrap_or_default());
     let header = SideHeader { number, records: count, log_len, body_checksum };
-    out.splice(..SIDE_HEADER_LEN, header.encode(MAGIC, 0));
+    out.splice(..SIDE_HEADER_LEN, encode_header(&header));
     out
+}
+
+/// The header's bytes, for a file that is written piece by piece.
+#[must_use]
+pub fn encode_header(header: &SideHeader) -> [u8; SIDE_HEADER_LEN] {
+    header.encode(MAGIC, 0)
 }
 
 /// Reads the header.

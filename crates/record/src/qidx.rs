@@ -78,9 +78,14 @@ pub fn encode(number: u64, log_len: u64, records: &[QidxRecord]) -> Vec<u8> {
     let body_checksum = checksum(out.get(SIDE_HEADER_LEN..).unwrap_or_default());
     let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
     let header = SideHeader { number, records: count, log_len, body_checksum };
-    let encoded = header.encode(MAGIC, RECORD_LEN_FIELD);
-    out.splice(..SIDE_HEADER_LEN, encoded);
+    out.splice(..SIDE_HEADER_LEN, encode_header(&header));
     out
+}
+
+/// The header's bytes, for a file that is written piece by piece.
+#[must_use]
+pub fn encode_header(header: &SideHeader) -> [u8; SIDE_HEADER_LEN] {
+    header.encode(MAGIC, RECORD_LEN_FIELD)
 }
 
 /// Reads the header.

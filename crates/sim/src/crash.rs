@@ -303,17 +303,26 @@ impl Exploration<'_> {
             let (applied, durable) = (bare.opened.state.applied().0, bare.opened.durable.0);
             let history = run.history.resumed(applied, durable);
             let start = Start { now: run.now + 1_000_000, seed: call };
+            let started = disk.calls();
             let mut node = SimNode::start(&disk, bare, start, history)?;
             after_recovery(&mut node, call).map_err(at)?;
             let mut rng = Rng::new(call);
-            for choice in [Choice::AllLost, Choice::ItemsRandom(rng.draw())] {
-                let image = disk.crash_now(&choice);
+            let behind = disk.calls() - started;
+            for choice in [
+                Choice::AllLost,
+                Choice::AllLost,
+                Choice::ItemsRandom(rng.draw()),
+                Choice::Scattered(rng.draw()),
+            ] {
+                let cut_at = started + rng.below(behind + 1);
+                let image = disk.crash(cut_at, &choice);
                 drop_sites(&image, self.dropped);
                 figures.second += 1;
                 figures.opened += 1;
                 figures.distinct.insert(image.fingerprint());
-                open_and_check(&image, setup, &node.history, Bounds::at(disk.calls()))
-                    .map_err(|reason| at(format!("then a power cut, {choice:?}: {reason}")))?;
+                open_and_check(&image, setup, &node.history, Bounds::at(cut_at)).map_err(
+                    |reason| at(format!("then a power cut at {cut_at} {choice:?}: {reason}")),
+                )?;
             }
         }
         Ok(())
