@@ -30,6 +30,7 @@ pub(crate) struct OpenNode {
 /// # Errors
 /// The start is refused; the text is that of the FATAL line.
 pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
+    queen_store::bound_memory();
     let settings = boot.settings;
     let dir = PathBuf::from(&settings.dir);
     make_dir(&dir)?;

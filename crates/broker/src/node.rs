@@ -231,10 +231,17 @@ fn answer_lookups(shared: &Shared, questions: &Receiver<Lookup>) {
 /// Makes next files ahead and writes side files; a node that appends nothing makes nothing.
 fn background(shared: &Shared, stopped: &Receiver<()>) {
     const EVERY: Duration = Duration::from_millis(20);
+    let mut rolls = 0;
     loop {
         match shared.reader.qlog().background() {
             Ok(true) => continue,
-            Ok(false) => {}
+            Ok(false) => {
+                // A sealed file's index leaves memory: a hundred thousand small pieces.
+                let now = shared.reader.qlog().stats().rolls;
+                if std::mem::replace(&mut rolls, now) != now {
+                    queen_store::trim_memory();
+                }
+            }
             Err(fault) => {
                 tracing::error!("raft log writer poisoned: {fault}");
                 shared.fail(&fault.to_string());

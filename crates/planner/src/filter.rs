@@ -101,9 +101,9 @@ impl Generation {
         let mut at = self.home(key);
         while let Some(slots) = buckets.get(at) {
             // Two passes without a branch: the compiler makes each one or two vector instructions of the whole line.
-            let has_free = slots.iter().fold(false, |free, slot| free | (*slot == 0));
-            let hit = slots.iter().fold(false, |hit, slot| hit | (slot >> BAND_BITS == wanted));
-            if hit {
+            let has_free = slots.iter().map(|slot| u32::from(*slot == 0)).sum::<u32>() > 0;
+            let hits = slots.iter().map(|slot| u32::from(slot >> BAND_BITS == wanted)).sum::<u32>();
+            if hits > 0 {
                 let hits = slots.iter().filter(|slot| **slot >> BAND_BITS == wanted);
                 found.extend(hits.filter_map(|slot| self.bands.get((slot & BAND_MASK) as usize)));
             }

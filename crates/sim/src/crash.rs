@@ -94,6 +94,9 @@ impl Figures {
     }
 }
 
+/// Kills of the recovery of one image, on average.
+const KILLS_MEAN: u64 = 8;
+
 /// One exploration.
 pub struct Exploration<'a> {
     /// The variant.
@@ -291,7 +294,12 @@ impl Exploration<'_> {
         figures: &mut Figures,
     ) -> Result<(), String> {
         let setup = &self.variant.setup;
+        let mut rng = Rng::new(run.now.unsigned_abs() ^ calls ^ bounds.answered_by);
+        let odds = if self.repeating { 1 } else { calls.div_ceil(KILLS_MEAN) };
         for call in 1..=calls {
+            if rng.below(odds) > 0 {
+                continue;
+            }
             let disk = untouched.copy();
             drop_sites(&disk, self.dropped);
             disk.fail_call(call, SimFault::Eintr);

@@ -22,5 +22,6 @@ mod sums;
 pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
 pub use disk_store::DiskStore;
 pub use error::StoreError;
+pub use lmdb::{bound_memory, trim_memory};
 pub use lmdb_store::{LmdbOptions, LmdbStore};
 pub use seal::{SEAL_LEN, keyspace_seed};

@@ -9,4 +9,5 @@
 mod env;
 mod ffi;
 
-pub(crate) use env::{Env, EnvOptions, LmdbError, Table, Txn, trim_memory};
+pub(crate) use env::{Env, EnvOptions, LmdbError, Table, Txn};
+pub use env::{bound_memory, trim_memory};

@@ -190,12 +190,12 @@ async fn check_push(rig: &Rig, model: &mut Model, partition: u8, ids: &[u8]) {
     let log = model.logs.entry(name.clone()).or_default();
     let expected: Vec<(bool, u64)> = texts
         .iter()
-        .map(|id| match log.iter().position(|known| known == id) {
-            Some(at) => (false, at as u64),
-            None => {
-                log.push((*id).to_owned());
-                (true, log.len() as u64 - 1)
+        .map(|id| {
+            if let Some(at) = log.iter().position(|known| known == id) {
+                return (false, at as u64);
             }
+            log.push((*id).to_owned());
+            (true, log.len() as u64 - 1)
         })
         .collect();
     assert_eq!(statuses(&rig.push(QUEUE, &name, &texts).await), expected);

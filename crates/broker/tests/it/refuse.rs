@@ -7,8 +7,8 @@ use queen_io::Disk;
 use crate::support::{Rig, ids, queue_mode};
 
 /// The text of a start that is refused.
-fn refusal(rig: Rig) -> String {
-    rig.start_again().err().expect("the start is refused").to_string()
+fn refusal(rig: &Rig) -> String {
+    rig.start_again().err().unwrap().to_string()
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn a_lost_checkpoint_beside_logs_without_beginning_is_refused() {
             rig.disk.remove(&path);
         }
     }
-    assert!(refusal(rig).contains("Cannot re-apply logs"));
+    assert!(refusal(&rig).contains("Cannot re-apply logs"));
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn a_directory_of_the_cluster_replicator_is_refused() {
     rig.stop();
     rig.disk.create_dir(Path::new("/data/raft")).unwrap();
     rig.disk.set_contents(Path::new("/data/raft/state.json"), b"{}");
-    assert!(refusal(rig).contains("written by the openraft replicator"));
+    assert!(refusal(&rig).contains("written by the openraft replicator"));
 }
 
 #[tokio::test]
@@ -64,6 +64,6 @@ async fn a_changed_byte_below_the_checkpoint_is_refused() {
     let mut bytes = rig.disk.contents(path).unwrap();
     bytes[90] ^= 1;
     rig.disk.set_contents(path, &bytes);
-    let text = refusal(rig);
+    let text = refusal(&rig);
     assert!(text.contains(&*path.to_string_lossy()), "{text}");
 }

@@ -212,14 +212,31 @@ impl Drop for Txn<'_> {
     }
 }
 
-/// Hands memory that closed environments have freed back to the system: the C library keeps it otherwise.
-pub(crate) fn trim_memory() {
+/// Hands freed memory back to the system: the C library keeps it otherwise. Takes milliseconds, so it is for threads
+/// that nobody waits for, after they let go of much.
+pub fn trim_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim may be called at any time; it moves nothing that is in use.
     unsafe {
         ffi::malloc_trim(0);
     }
 }
+
+/// Fixes the size from which the C library takes an allocation from the system by itself and gives it back when it is
+/// freed. Left alone it raises that size with every large allocation that is freed, and keeps such memory from then on.
+/// To be called once, at the start of the process.
+pub fn bound_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: mallopt takes two numbers and may be called at any time.
+    unsafe {
+        ffi::mallopt(ffi::M_MMAP_THRESHOLD, LARGE_BYTES);
+        ffi::mallopt(ffi::M_TRIM_THRESHOLD, LARGE_BYTES);
+    }
+}
+
+/// The C library's own first value.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE_BYTES: std::ffi::c_int = 128 * 1024;
 
 /// LMDB's view of a slice that it will not write to.
 fn value_of(bytes: &[u8]) -> ffi::MDB_val {

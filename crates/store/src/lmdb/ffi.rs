@@ -1,7 +1,7 @@
 //! Every C name that the binding uses.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(super) use libc::malloc_trim;
+pub(super) use libc::{M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, malloc_trim, mallopt};
 pub(super) use lmdb_master_sys::{
     MDB_CORRUPTED, MDB_CREATE, MDB_INVALID, MDB_MAP_FULL, MDB_NOLOCK, MDB_NORDAHEAD, MDB_NOTFOUND,
     MDB_NOTLS, MDB_PAGE_NOTFOUND, MDB_PANIC, MDB_VERSION_MISMATCH, MDB_dbi, MDB_env, MDB_envinfo,
