@@ -61,6 +61,9 @@ impl LeaderClock {
     }
 }
 
+/// What is under way when the node stops has this long to end; then its callers get no answer.
+const FINISH_MAX: Duration = Duration::from_secs(20);
+
 /// The core.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
@@ -128,7 +131,8 @@ impl Core {
     /// Serves what is under way, takes nothing new, and returns once all of it is answered.
     fn finish(&mut self, inputs: &mut Vec<Input>) {
         inputs.push(Input::Stop);
-        while !inputs.is_empty() || self.machine.cycle().is_busy() {
+        let until = Instant::now() + FINISH_MAX;
+        while Instant::now() < until && (!inputs.is_empty() || self.machine.cycle().is_busy()) {
             self.shared.inbox.take(inputs);
             if inputs.is_empty() && !self.machine.cycle().has_answers() {
                 self.shared.inbox.sleep(Some(Duration::from_millis(10)));

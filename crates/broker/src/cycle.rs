@@ -70,6 +70,9 @@ pub enum Input {
     Stop,
 }
 
+/// Answered pops that can still be taken back.
+const HANDED_OUT_MAX: usize = 4096;
+
 /// Limits of one plan.
 #[derive(Clone, Copy, Debug)]
 pub struct CycleLimits {
@@ -115,7 +118,7 @@ pub struct Planned {
 /// An answer that waits for its entry.
 enum Ready {
     Push(PendingPush),
-    Pop(Box<PopGranted>, Reply<PopGranted>),
+    Pop(u64, Box<PopGranted>, Reply<PopGranted>),
     Done(Box<dyn FnOnce() + Send>),
 }
 
@@ -142,6 +145,8 @@ pub struct Cycle {
     /// Plans up to which the log was complete when the questions now under way were asked.
     asked: BTreeMap<u64, u32>,
     revoke: Vec<pops::Revoke>,
+    /// The last pops that were answered: a caller that leaves just then says so a moment later.
+    handed_out: VecDeque<(u64, Vec<pops::Revoke>)>,
     lookups: Vec<Lookup>,
     stopping: bool,
     filter_expires: Micros,
@@ -170,6 +175,7 @@ impl Cycle {
             left_over: VecDeque::new(),
             asked: BTreeMap::new(),
             revoke: Vec::new(),
+            handed_out: VecDeque::new(),
             lookups: Vec::new(),
             stopping: false,
             filter_expires: Micros(0),
@@ -237,9 +243,7 @@ impl Cycle {
 
     fn found(&mut self, state: &State, reader: &Reader, draft: &mut Draft<'_>, found: Found) {
         match found {
-            Found::Originals { push, asked_at, facts } => {
-                self.originals_found(state, draft, push, asked_at, facts);
-            }
+            Found::Originals { push, facts } => self.originals_found(state, draft, push, facts),
             Found::Claim { pop, read } => self.claim_read(state, reader, draft, pop, read),
             Found::Offsets { ack, offsets } => self.offsets_found(state, draft, ack, offsets),
             Found::Messages { ack, messages } => self.messages_found(state, draft, ack, messages),
@@ -279,10 +283,15 @@ impl Cycle {
         match answer {
             Ready::Push(push) => push.answer(),
             Ready::Done(answer) => answer(),
-            Ready::Pop(granted, reply) => {
+            Ready::Pop(token, granted, reply) => {
                 let undo = pops::Revoke::of(&granted);
                 if reply.send(Ok(*granted)).is_err() {
                     self.revoke.extend(undo);
+                } else if !undo.is_empty() {
+                    if self.handed_out.len() >= HANDED_OUT_MAX {
+                        self.handed_out.pop_front();
+                    }
+                    self.handed_out.push_back((token, undo));
                 }
             }
         }

@@ -40,8 +40,6 @@ pub enum Lookup {
         route: QueueId,
         /// The hashes.
         questions: Vec<HashQuestion>,
-        /// The plan up to which entries were applied when this was asked.
-        asked_at: u64,
     },
     /// The messages of a claim.
     Claim {
@@ -70,8 +68,6 @@ pub enum Found {
     Originals {
         /// As asked.
         push: (u64, usize),
-        /// As asked.
-        asked_at: u64,
         /// What was found under each hash.
         facts: Result<PushFacts, LookupError>,
     },
@@ -131,9 +127,9 @@ impl Reader {
     /// Answers a question; may wait for the disk.
     pub fn answer(&self, lookup: Lookup) -> Found {
         match lookup {
-            Lookup::Originals { push, partition, route, questions, asked_at } => {
+            Lookup::Originals { push, partition, route, questions } => {
                 let facts = self.originals(self.log(route, partition), partition, &questions);
-                Found::Originals { push, asked_at, facts }
+                Found::Originals { push, facts }
             }
             Lookup::Claim { pop, claim, bytes_max } => {
                 Found::Claim { pop, read: self.read_claim(&claim, bytes_max) }

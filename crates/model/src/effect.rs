@@ -217,7 +217,7 @@ pub enum Effect {
     },
     /// A group is registered or its subscription replaced.
     GroupUpsert(GroupUpsert),
-    /// A group's subscription, cursors and dead letters on one queue are gone.
+    /// A group's cursors on one queue are gone, and its subscription; its dead letters stay.
     GroupDelete {
         /// Whose.
         tenant: Tenant,

@@ -43,6 +43,8 @@ pub struct AckCursor {
     pub conflated: bool,
     /// How many `failed` acks redeliver.
     pub retry_limit: u32,
+    /// Whether an exhausted message is filed rather than dropped.
+    pub files_exhausted: bool,
 }
 
 /// One item's result.
@@ -71,8 +73,7 @@ pub struct AckDecision {
     pub retries: u32,
     /// Where the next delivery counts as a repeated one; `None` leaves the marker where it is.
     pub marker: Option<Marker>,
-    /// Exhausted or refused offsets in order, each with the item that decided it: filed, or dropped when the
-    /// queue files none.
+    /// Offsets to be dead-lettered, in order, each with the item that decided it.
     pub dead: Vec<(Offset, usize)>,
     /// One per item.
     pub items: Vec<ItemVerdict>,
@@ -128,8 +129,10 @@ pub fn decide(cursor: &AckCursor, items: &[(Place, Verdict)]) -> AckDecision {
             decision.release = true;
             decision.retries = cursor.retries + 1;
         }
-        Some((offset, _, item)) => {
-            decision.dead.push((offset_of(offset), item));
+        Some((offset, verdict, item)) => {
+            if verdict == Verdict::Dead || cursor.files_exhausted {
+                decision.dead.push((offset_of(offset), item));
+            }
             decision.committed = offset;
             decision.release = true;
             decision.retries = 0;
@@ -179,7 +182,9 @@ fn settle_above(
         match by_offset.get(&next) {
             Some((Verdict::Dead, item)) => decision.dead.push((offset_of(next), *item)),
             Some((Verdict::Failed, item)) if exhausted => {
-                decision.dead.push((offset_of(next), *item));
+                if cursor.files_exhausted {
+                    decision.dead.push((offset_of(next), *item));
+                }
             }
             Some((Verdict::Failed, _)) => {
                 decision.retries = cursor.retries;

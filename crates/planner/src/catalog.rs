@@ -79,7 +79,8 @@ impl Catalog<'_> {
     ) -> Option<(u64, bool)> {
         let view = self.overlay.queue(self.state, tenant, queue)?;
         let subscribed = self.overlay.subscription(self.state, tenant, queue, group).is_some();
-        let row = if view.in_flight { None } else { self.state.queue(tenant, queue) };
+        let gone = view.in_flight || self.overlay.is_group_deleted(tenant, queue, group);
+        let row = if gone { None } else { self.state.queue(tenant, queue) };
         let row = row.and_then(|queue| queue.group(group));
         if row.is_none() && !subscribed {
             return None;
@@ -88,6 +89,7 @@ impl Catalog<'_> {
         if metadata {
             self.overlay.put_subscription(self.plan, tenant, queue, group, None);
         }
+        self.overlay.delete_group(self.plan, tenant, queue, group);
         let effect = Effect::GroupDelete {
             tenant,
             queue: queue.to_owned(),
@@ -98,7 +100,8 @@ impl Catalog<'_> {
         Some((cursors, subscribed && metadata))
     }
 
-    /// The queue of a wildcard pop, made when it is missing, with the group registered on it.
+    /// The queue of a wildcard pop, made when it is missing, with the group registered on it. A group that begins "now"
+    /// begins at `since`, when its pop arrived.
     ///
     /// # Errors
     /// A refusal when the names are too long.
@@ -107,7 +110,7 @@ impl Catalog<'_> {
         draft: &mut Draft<'_>,
         (tenant, queue): (Tenant, &str),
         group: &str,
-        start: Start,
+        (start, since): (Start, Micros),
     ) -> Result<QueueView, Refusal> {
         check_names(queue, group)?;
         let view = match self.overlay.queue(self.state, tenant, queue) {
@@ -117,7 +120,7 @@ impl Catalog<'_> {
         let known = group == crate::consume::QUEUE_MODE
             || self.overlay.subscription(self.state, tenant, queue, group).is_some();
         if !known {
-            self.subscribe(draft, (tenant, queue), group, &view, start);
+            self.subscribe(draft, (tenant, queue), group, &view, (start, since));
         }
         Ok(view)
     }
@@ -128,12 +131,12 @@ impl Catalog<'_> {
         (tenant, queue): (Tenant, &str),
         group: &str,
         view: &QueueView,
-        start: Start,
+        (start, since): (Start, Micros),
     ) {
         let now = draft.now();
         let (mode, subscribe_at, subscription) = match start {
             Start::All | Start::Stored => (SubscriptionMode::All, Micros(0), Subscription::All),
-            Start::End => (SubscriptionMode::New, now, Subscription::From(now)),
+            Start::End => (SubscriptionMode::New, since, Subscription::From(since)),
             Start::From(time) => (SubscriptionMode::Timestamp, time, Subscription::From(time)),
         };
         self.overlay.put_subscription(self.plan, tenant, queue, group, Some(subscription));

@@ -65,6 +65,8 @@ pub struct Engine {
     held: Table<PartKey, Micros>,
     dirty: Vec<PartKey>,
     in_flight: VecDeque<(u64, Vec<PartKey>)>,
+    /// Groups whose stored cursors a plan in flight deletes: they must not be read any more.
+    fresh: Table<EngineGroup, u64>,
     woken: Vec<(EngineGroup, PartitionId)>,
 }
 
@@ -213,9 +215,9 @@ impl Engine {
         if self.held.contains_key(&key) || self.parts.get(&key).is_some_and(Part::is_taken) {
             return;
         }
-        if self.state_of_mut(group).offer(partition) {
-            self.woken.push((group, partition));
-        }
+        self.state_of_mut(group).offer(partition);
+        // Also when it was in the list: a pinned pop may wait for it that no wildcard pop knows of.
+        self.woken.push((group, partition));
     }
 
     /// Messages were appended to a partition and are applied.
@@ -259,6 +261,7 @@ impl Engine {
 
     /// Plans up to `plan` are applied.
     pub fn applied(&mut self, plan: u64) {
+        self.fresh.retain(|_, deleted| *deleted > plan);
         while let Some((first, _)) = self.in_flight.front()
             && *first <= plan
             && let Some((_, keys)) = self.in_flight.pop_front()
@@ -304,18 +307,36 @@ impl Engine {
     }
 
     /// A queue is deleted by this plan: nothing of it is held any more.
-    pub fn drop_queue(&mut self, tenant: Tenant, queue: &str) {
+    pub fn drop_queue(&mut self, plan: u64, tenant: Tenant, queue: &str) {
         let groups = self.by_queue.get(&(tenant, Arc::from(queue))).cloned().unwrap_or_default();
         for group in groups {
             self.drop_parts(group);
+            self.fresh.insert(group, plan);
         }
     }
 
     /// A group's cursors on a queue are deleted by this plan.
-    pub fn drop_group(&mut self, tenant: Tenant, queue: &str, name: &str) {
-        let key = (tenant, Arc::from(queue), Arc::from(name));
-        if let Some(group) = self.index.get(&key).copied() {
-            self.drop_parts(group);
+    pub fn drop_group(&mut self, plan: u64, tenant: Tenant, queue: &str, name: &str) {
+        let group = self.group(tenant, queue, name);
+        self.drop_parts(group);
+        self.fresh.insert(group, plan);
+    }
+
+    /// The delays of a queue changed: what was kept back for them is judged again.
+    pub fn release_held(&mut self, tenant: Tenant, queue: &str) {
+        let groups = self.by_queue.get(&(tenant, Arc::from(queue))).cloned().unwrap_or_default();
+        let (due, mut released) = (&mut self.due, Vec::new());
+        self.held.retain(|key, until| {
+            let of_queue = groups.contains(&key.1);
+            if of_queue {
+                due.remove(&(*until, *key));
+                released.push(*key);
+            }
+            !of_queue
+        });
+        released.sort_unstable();
+        for key in released {
+            self.offer(key);
         }
     }
 
@@ -405,6 +426,7 @@ impl Engine {
         for id in queue.partitions() {
             let Some(row) = state.partition(id) else { continue };
             let cursor = number.and_then(|number| state.cursor(id, number));
+            let cursor = cursor.filter(|_| !self.fresh.contains_key(&group));
             let behind = match cursor {
                 Some(cursor) => cursor.committed < row.last_offset,
                 None => part::may_have_messages(row, &name, subscription),

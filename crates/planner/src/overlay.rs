@@ -99,6 +99,8 @@ pub struct Overlay {
     partitions: Table<(QueueKey, Arc<str>), Tagged<PartitionId>>,
     tips: Table<PartitionId, Tagged<Tip>>,
     groups: Table<GroupKey, Tagged<Option<Subscription>>>,
+    /// Groups whose rows are deleted in flight; they may have been registered again since.
+    deleted_groups: Table<GroupKey, u64>,
     hashes: Table<(PartitionId, TxHash), Original>,
     appended: VecDeque<(u64, Vec<(PartitionId, TxHash)>)>,
 }
@@ -141,7 +143,7 @@ impl Overlay {
         state.queue(tenant, name).map(|queue| queue.options.clone())
     }
 
-    /// Notes a queue made or changed by this plan; `None` for one deleted by it.
+    /// Notes a queue made or changed by this plan; `None` for one deleted by it, with all of its groups.
     pub fn put_queue(
         &mut self,
         plan: u64,
@@ -149,6 +151,10 @@ impl Overlay {
         name: &str,
         queue: Option<(QueueView, QueueOptions)>,
     ) {
+        if queue.is_none() {
+            self.groups.retain(|(owner, of, _), _| (*owner, &**of) != (tenant, name));
+            self.deleted_groups.retain(|(owner, of, _), _| (*owner, &**of) != (tenant, name));
+        }
         self.queues.insert((tenant, name.into()), Tagged { plan, value: queue });
     }
 
@@ -229,6 +235,17 @@ impl Overlay {
         self.groups.insert(key, Tagged { plan, value: subscription });
     }
 
+    /// Notes that this plan deletes a group's rows.
+    pub fn delete_group(&mut self, plan: u64, tenant: Tenant, queue: &str, group: &str) {
+        self.deleted_groups.insert((tenant, queue.into(), group.into()), plan);
+    }
+
+    /// Whether a group's applied rows are deleted in flight.
+    pub fn is_group_deleted(&self, tenant: Tenant, queue: &str, group: &str) -> bool {
+        !self.deleted_groups.is_empty()
+            && self.deleted_groups.contains_key(&(tenant, Arc::from(queue), Arc::from(group)))
+    }
+
     /// The message in flight, or just applied, that has this hash.
     pub fn original(&self, id: PartitionId, hash: TxHash) -> Option<Original> {
         self.hashes.get(&(id, hash)).copied()
@@ -258,6 +275,7 @@ impl Overlay {
         self.partitions.retain(|_, tagged| tagged.plan > plan);
         self.tips.retain(|_, tagged| tagged.plan > plan);
         self.groups.retain(|_, tagged| tagged.plan > plan);
+        self.deleted_groups.retain(|_, deleted| *deleted > plan);
         if self.partitions.capacity() > 16_384 {
             self.partitions.shrink_to_fit();
         }

@@ -81,6 +81,11 @@ impl PushFacts {
     pub fn put(&mut self, hash: TxHash, found: Vec<Original>) {
         self.found.insert(hash, found);
     }
+
+    /// Adds what was found later.
+    pub fn extend(&mut self, later: Self) {
+        self.found.extend(later.found);
+    }
 }
 
 /// A question to the log: which messages of a partition have this hash.

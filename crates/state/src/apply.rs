@@ -353,15 +353,6 @@ impl State {
             let Some(from) = queue.groups.get(&group).and_then(|row| row.sweep_from) else {
                 return true;
             };
-            let letter = queue.dead.iter().find(|(_, row)| row.group == group);
-            if let Some((key, row)) = letter {
-                let (key, id) = (*key, RowKey::Dead(row.letter.partition, row.letter.id));
-                self.touch(id);
-                if let Some(queue) = self.queue_mut(number) {
-                    queue.dead.remove(&key);
-                }
-                continue;
-            }
             let next = queue.partitions_from(PartitionId(from)).next();
             self.touch(RowKey::Group(number, group));
             if let Some(id) = next {

@@ -170,11 +170,9 @@ impl Queue {
         self.group_names.values().filter_map(|number| self.groups.get(number))
     }
 
-    /// Its dead letters of live groups, oldest failure first.
+    /// Its dead letters, oldest failure first. They outlive their group: a letter is a message that nobody may lose.
     pub fn dead_letters(&self) -> impl DoubleEndedIterator<Item = &DeadLetterRow> + '_ {
-        self.dead.values().filter(|row| {
-            self.groups.get(&row.group).is_some_and(|group| group.sweep_from.is_none())
-        })
+        self.dead.values()
     }
 
     /// How many dead letters it holds.

@@ -5,6 +5,7 @@ use queen_planner::consume::{
     AckCall, AckFacts, AckItem, AckOutcome, AckResult, DeadMessage, ItemResult,
 };
 use queen_planner::draft::Draft;
+use queen_planner::limits::check_names;
 use queen_record::hash::tx_hash;
 use queen_record::ids::{Offset, PartitionId, Tenant, TxHash, Uuid};
 use queen_state::State;
@@ -93,6 +94,11 @@ impl Cycle {
             ack.open -= 1;
             return;
         };
+        if let Err(refusal) = check_names(&queue.name, &ack.group) {
+            ack.failed = Some(refusal.into());
+            ack.open -= 1;
+            return;
+        }
         let group = self.engine.group(tenant, &queue.name, &ack.group);
         match self.engine.ack(state, draft, group, &view, &part.call, &part.facts) {
             AckOutcome::Done(result) => {

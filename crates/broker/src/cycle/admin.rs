@@ -3,6 +3,7 @@
 use queen_model::OptionsPatch;
 use queen_planner::catalog::Catalog;
 use queen_planner::draft::Draft;
+use queen_planner::limits::check_names;
 use queen_record::ids::{Tenant, Uuid};
 use queen_state::State;
 
@@ -81,6 +82,7 @@ impl Cycle {
         let answer: Box<dyn FnOnce() + Send> =
             match catalog.configure(draft, (tenant, &queue), patch, replace) {
                 Ok((queue_id, options)) => {
+                    self.engine.release_held(tenant, &queue);
                     let answer = Ok(Configured { queue_id, options });
                     Box::new(move || drop(reply.send(answer)))
                 }
@@ -100,7 +102,7 @@ impl Cycle {
         let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
         let existed = catalog.delete_queue(draft, *tenant, queue);
         if existed {
-            self.engine.drop_queue(*tenant, queue);
+            self.engine.drop_queue(plan, *tenant, queue);
         }
         self.after_plan(draft, Ready::Done(Box::new(move || drop(reply.send(Ok(existed))))));
     }
@@ -117,12 +119,16 @@ impl Cycle {
             Some(queue) => vec![queue],
             None => state.queues(tenant).map(|queue| queue.name.to_string()).collect(),
         };
+        let too_long = queues.iter().find_map(|queue| check_names(queue, &group).err());
+        if let Some(refusal) = too_long.or_else(|| check_names("", &group).err()) {
+            return self.after_plan(draft, Ready::Done(refuse(reply, refusal.into())));
+        }
         let mut deleted = GroupDeleted::default();
         for queue in queues {
             let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
             let found = catalog.delete_group(draft, (tenant, &queue), &group, metadata);
             let Some((cursors, subscription)) = found else { continue };
-            self.engine.drop_group(tenant, &queue, &group);
+            self.engine.drop_group(plan, tenant, &queue, &group);
             deleted.partitions += cursors;
             deleted.metadata |= subscription;
             deleted.queues.push(queue);

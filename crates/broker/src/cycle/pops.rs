@@ -83,6 +83,8 @@ pub(super) struct PendingPop {
     reply: Reply<PopGranted>,
     group: EngineGroup,
     deadline: Micros,
+    /// When it arrived: where it starts when it starts "now".
+    since: Micros,
     /// The plan that registered its group: an empty answer must not come before it is applied.
     registered: u64,
     place: Place,
@@ -120,6 +122,7 @@ impl Cycle {
             PopTarget::Partition { queue, partition } => (queue.clone(), Some(partition.clone())),
         };
         let before = draft.is_empty();
+        let since = draft.now();
         if let Err(refusal) = self.enter(state, draft, &request, &queue, pin.as_deref()) {
             return self.after_plan(draft, Ready::Done(refuse(reply, refusal.into())));
         }
@@ -138,6 +141,7 @@ impl Cycle {
             reply,
             group,
             deadline,
+            since,
             registered,
             place,
             parked: false,
@@ -165,7 +169,8 @@ impl Cycle {
         let plan = self.proposed + 1;
         let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
         let names = (request.tenant, queue);
-        catalog.register(draft, names, &request.group, start_of(&request.subscribe)).map(|_| ())
+        let start = (start_of(&request.subscribe), draft.now());
+        catalog.register(draft, names, &request.group, start).map(|_| ())
     }
 
     /// Tries to claim for a pop.
@@ -181,6 +186,15 @@ impl Cycle {
             self.forget_pop(token);
             return Attempt::Taken;
         }
+        if let PopTarget::Queue(queue) = &pop.request.target {
+            // The group may have been deleted, with its queue or alone, while the pop was parked.
+            let plan = self.proposed + 1;
+            let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
+            let start = (start_of(&pop.request.subscribe), pop.since);
+            let entered =
+                catalog.register(draft, (pop.request.tenant, queue), &pop.request.group, start);
+            debug_assert!(entered.is_ok(), "its names were checked when it arrived");
+        }
         let Some(view) = self.queue_of(state, pop) else { return Attempt::Nothing };
         let request = ClaimRequest {
             token,
@@ -188,7 +202,11 @@ impl Cycle {
             partitions_max: pop.request.partitions,
             queue: view,
             now: draft.now(),
-            pinned_start: start_of(&pop.request.subscribe),
+            pinned_start: match start_of(&pop.request.subscribe) {
+                // What is pushed while it waits is after its start, in a partition made meanwhile too.
+                Start::End => Start::From(pop.since),
+                other => other,
+            },
         };
         let group = pop.group;
         let claims: Vec<Claim> = match &pop.request.target {
@@ -278,7 +296,7 @@ impl Cycle {
             return Attempt::Nothing;
         }
         if let Some(pop) = self.forget_pop(token) {
-            self.after_this(Ready::Pop(Box::new(granted), pop.reply));
+            self.after_this(Ready::Pop(token, Box::new(granted), pop.reply));
         }
         Attempt::Taken
     }
@@ -375,7 +393,14 @@ impl Cycle {
 
     /// A pop's caller is gone.
     pub(super) fn abandon(&mut self, state: &State, token: u64) {
-        let Some(pop) = self.forget_pop(token) else { return };
+        let Some(pop) = self.forget_pop(token) else {
+            // It was answered, and its caller left before it took the answer.
+            let handed = self.handed_out.iter().rposition(|(of, _)| *of == token);
+            if let Some((_, undo)) = handed.and_then(|at| self.handed_out.remove(at)) {
+                self.revoke.extend(undo);
+            }
+            return;
+        };
         for (claim, _) in &pop.claims {
             self.engine.give_back(state, pop.group, token, claim);
         }

@@ -22,12 +22,21 @@ pub struct PushCommand {
 }
 
 /// A push that is not answered yet.
+///
+/// A part that asked the log keeps what it asked at until it is decided: the overlay holds every hash that came later, so
+/// each hash is asked for at most once.
 pub(super) struct PendingPush {
-    parts: Vec<Option<PushPart>>,
+    parts: Vec<Option<Part>>,
     answers: Vec<Option<PartAnswer>>,
     open: usize,
     failed: Option<CallError>,
     reply: Reply<Vec<PartAnswer>>,
+}
+
+struct Part {
+    part: PushPart,
+    facts: PushFacts,
+    asked_at: Option<u64>,
 }
 
 impl PendingPush {
@@ -41,19 +50,25 @@ impl PendingPush {
     }
 }
 
+impl Part {
+    fn new(part: PushPart) -> Self {
+        Self { part, facts: PushFacts::default(), asked_at: None }
+    }
+}
+
 impl Cycle {
     pub(super) fn push(&mut self, state: &State, draft: &mut Draft<'_>, command: PushCommand) {
         let open = command.parts.len();
         let ticket = self.ticket();
         let mut push = PendingPush {
             answers: vec![None; open],
-            parts: command.parts.into_iter().map(Some).collect(),
+            parts: command.parts.into_iter().map(|part| Some(Part::new(part))).collect(),
             open,
             failed: None,
             reply: command.reply,
         };
         for at in 0..open {
-            self.plan_part(state, draft, (ticket, at), &mut push, &PushFacts::default());
+            self.plan_part(state, draft, (ticket, at), &mut push);
         }
         self.keep_or_answer(draft, ticket, push);
     }
@@ -64,9 +79,8 @@ impl Cycle {
         draft: &mut Draft<'_>,
         (ticket, at): (u64, usize),
         push: &mut PendingPush,
-        facts: &PushFacts,
     ) {
-        let Some(part) = push.parts.get_mut(at).and_then(Option::take) else { return };
+        let Some(mut held) = push.parts.get_mut(at).and_then(Option::take) else { return };
         let mut context = PushContext {
             state,
             overlay: &mut self.overlay,
@@ -75,23 +89,25 @@ impl Cycle {
             limits: &self.limits.planning,
             plan: self.proposed + 1,
         };
-        let answer = match context.plan(draft, &part, facts) {
+        let part = &held.part;
+        let answer = match context.plan(draft, part, &held.facts) {
             PushPlan::Done(verdicts) => Ok(verdicts),
             PushPlan::Refused(refusal) => Err(refusal),
             PushPlan::NeedLog(partition, questions) => {
                 let route = queen_record::hash::queue_id(part.tenant, &part.queue);
-                let asked_at = self.applied;
-                *self.asked.entry(asked_at).or_default() += 1;
+                let asked_at = held.asked_at.unwrap_or(self.applied);
+                if held.asked_at.replace(asked_at).is_none() {
+                    *self.asked.entry(asked_at).or_default() += 1;
+                }
                 let push_at = (ticket, at);
-                let lookup =
-                    Lookup::Originals { push: push_at, partition, route, questions, asked_at };
-                self.lookups.push(lookup);
+                self.lookups.push(Lookup::Originals { push: push_at, partition, route, questions });
                 if let Some(slot) = push.parts.get_mut(at) {
-                    *slot = Some(part);
+                    *slot = Some(held);
                 }
                 return;
             }
         };
+        self.decided(held.asked_at);
         if let Some(slot) = push.answers.get_mut(at) {
             *slot = Some(answer);
         }
@@ -103,26 +119,36 @@ impl Cycle {
         state: &State,
         draft: &mut Draft<'_>,
         (ticket, at): (u64, usize),
-        asked_at: u64,
         facts: Result<PushFacts, LookupError>,
     ) {
-        if let Some(mut push) = self.pushes.remove(&ticket) {
-            match facts {
-                Ok(facts) => self.plan_part(state, draft, (ticket, at), &mut push, &facts),
-                Err(error) => {
-                    push.failed = Some(self.lookup_failed(&error));
-                    push.open -= 1;
+        let Some(mut push) = self.pushes.remove(&ticket) else { return };
+        match facts {
+            Ok(facts) => {
+                if let Some(part) = push.parts.get_mut(at).and_then(Option::as_mut) {
+                    part.facts.extend(facts);
                 }
+                self.plan_part(state, draft, (ticket, at), &mut push);
             }
-            self.keep_or_answer(draft, ticket, push);
+            Err(error) => {
+                push.failed = Some(self.lookup_failed(&error));
+                push.open -= 1;
+                let part = push.parts.get_mut(at).and_then(Option::take);
+                self.decided(part.and_then(|part| part.asked_at));
+            }
         }
+        self.keep_or_answer(draft, ticket, push);
+    }
+
+    /// A part is decided: hashes that were kept for its question may leave the overlay.
+    fn decided(&mut self, asked_at: Option<u64>) {
+        let Some(asked_at) = asked_at else { return };
         if let Some(count) = self.asked.get_mut(&asked_at) {
             *count -= 1;
             if *count == 0 {
                 self.asked.remove(&asked_at);
+                self.retire_hashes();
             }
         }
-        self.retire_hashes();
     }
 
     fn keep_or_answer(&mut self, draft: &Draft<'_>, ticket: u64, push: PendingPush) {

@@ -8,3 +8,4 @@ mod dedup;
 mod model;
 mod refuse;
 mod support;
+mod together;

@@ -9,6 +9,7 @@ const CURSOR: AckCursor = AckCursor {
     retries: 0,
     conflated: false,
     retry_limit: 3,
+    files_exhausted: true,
 };
 
 /// Decides verdicts on offsets: the outcome as (committed, release, retries, dead offsets).
@@ -61,6 +62,16 @@ fn a_dead_letter_verdict_does_not_wait_for_the_budget() {
     let cursor = AckCursor { retries: 1, ..CURSOR };
     check(cursor, &[(0, Dead), (1, Dead), (2, Failed), (3, Completed)], (1, true, 1, &[0, 1]));
     check(CURSOR, &[(0, Failed), (0, Dead), (1, Completed)], (1, true, 0, &[0]));
+}
+
+#[test]
+fn a_queue_that_files_nothing_drops_the_exhausted_and_still_files_on_demand() {
+    let cursor = AckCursor { retries: 3, files_exhausted: false, ..CURSOR };
+    check(cursor, &[(0, Failed), (1, Failed), (2, Completed)], (2, true, 0, &[]));
+    check(cursor, &[(0, Failed), (1, Dead)], (1, true, 0, &[1]));
+    check(cursor, &[(0, Dead)], (0, true, 0, &[0]));
+    let dropped = decide(&cursor, &[(Place::InRange(Offset(0)), Failed)]);
+    assert_eq!(dropped.items, [ItemVerdict::Done]);
 }
 
 #[test]

@@ -152,11 +152,12 @@ impl Engine {
             retries: part.retries,
             conflated: live.is_some_and(|lease| lease.conflated),
             retry_limit: u32::try_from(queue.retry_limit).unwrap_or(0),
+            files_exhausted: queue.files_dead_letters,
         };
         let verdicts: Vec<_> =
             places.iter().copied().zip(call.items.iter().map(|item| item.verdict)).collect();
         let decision = decide(&cursor, &verdicts);
-        if queue.files_dead_letters {
+        if !decision.dead.is_empty() {
             let missing = |(offset, _): &&(Offset, usize)| !facts.messages.contains_key(offset);
             let offsets: Vec<Offset> = decision.dead.iter().filter(missing).map(|d| d.0).collect();
             if !offsets.is_empty() {
@@ -165,8 +166,9 @@ impl Engine {
             let retries = part.retries;
             self.file(state, draft, key, (call, facts, &decision, retries));
         }
-        self.settle(state, key, &decision, cursor.batch_end.is_some(), now);
-        AckOutcome::Done(results(&decision))
+        let leased = cursor.batch_end.is_some();
+        self.settle(state, key, &decision, leased, now);
+        AckOutcome::Done(results(&decision, leased))
     }
 
     /// Adds the dead letters of a decision to the draft.
@@ -298,8 +300,19 @@ fn places(
     let mut places = Vec::with_capacity(call.items.len());
     let mut unknown = Vec::new();
     let mut guess = 0;
+    let mut named: HashMap<TxHash, usize, FixedState> = HashMap::default();
     for item in &call.items {
-        let in_batch = position(keys, (guess, unique), item.hash, part.committed, low);
+        let mut in_batch = position(keys, (guess, unique), item.hash, part.committed, low);
+        if !unique {
+            // With deduplication off one id may name several messages: named again, it means the next of them.
+            let last = named.get(&item.hash).copied();
+            let after = last.and_then(|last| {
+                let rest = keys.get(last + 1..)?;
+                rest.iter().position(|key| *key == item.hash).map(|ahead| last + 1 + ahead)
+            });
+            in_batch = after.or(in_batch);
+            in_batch.map(|at| named.insert(item.hash, at));
+        }
         let place = if let Some(at) = in_batch {
             guess = at + 1;
             let offset = Offset(low + at as u64);
@@ -354,10 +367,10 @@ fn position(
     })
 }
 
-fn results(decision: &AckDecision) -> AckResult {
+fn results(decision: &AckDecision, leased: bool) -> AckResult {
     let result = |verdict: &ItemVerdict| match verdict {
         ItemVerdict::Done | ItemVerdict::DeadLettered => ItemResult::Done {
-            released: decision.release,
+            released: decision.release && leased,
             dead_lettered: *verdict == ItemVerdict::DeadLettered,
             noop: false,
         },

@@ -188,22 +188,23 @@ impl Engine {
         }
     }
 
-    /// Where the group starts in a partition that it has no cursor in.
+    /// Where the group starts in a partition that it has no cursor in; and whether only this pop says so, which must
+    /// then be stored: the next pop would say something later.
     fn start(
         &self,
         state: &State,
         overlay: &Overlay,
         group: EngineGroup,
         pinned_start: Start,
-    ) -> Start {
+    ) -> (Start, bool) {
         let known = self.state_of(group);
         if &*known.name == QUEUE_MODE {
-            return Start::All;
+            return (Start::All, false);
         }
         match overlay.subscription(state, known.tenant, &known.queue, &known.name) {
-            Some(Subscription::All) => Start::All,
-            Some(Subscription::From(time)) => Start::From(time),
-            None => pinned_start,
+            Some(Subscription::All) => (Start::All, false),
+            Some(Subscription::From(time)) => (Start::From(time), false),
+            None => (pinned_start, true),
         }
     }
 
@@ -213,7 +214,7 @@ impl Engine {
         row: &Partition,
         key: PartKey,
         request: &ClaimRequest,
-        start: Start,
+        (start, own): (Start, bool),
     ) -> Readiness {
         if let Some(until) = self.held.get(&key)
             && *until > request.now
@@ -231,7 +232,7 @@ impl Engine {
         let behind = row.last_offset - part.committed;
         if behind <= 0 {
             // A pinned group that begins at the end must not begin at a later end the next time.
-            if part.created == Micros(0) && start == Start::End {
+            if part.created == Micros(0) && own && start != Start::All {
                 part.created = request.now;
                 self.mark_dirty(key);
             }

@@ -38,13 +38,11 @@ impl GroupState {
         }
     }
 
-    /// Puts a partition behind the others; false when it was there.
-    pub(super) fn offer(&mut self, partition: PartitionId) -> bool {
-        let new = self.queued.insert(partition);
-        if new {
+    /// Puts a partition behind the others, unless it is there.
+    pub(super) fn offer(&mut self, partition: PartitionId) {
+        if self.queued.insert(partition) {
             self.ready.push_back(partition);
         }
-        new
     }
 
     /// Takes the partition that waited longest.

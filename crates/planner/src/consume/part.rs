@@ -111,6 +111,7 @@ impl Engine {
             let queue = state.queue_by_number(row.queue)?;
             let name = self.state_of(group).name.clone();
             let stored = queue.group(&name).and_then(|group| state.cursor(id, group.number));
+            let stored = stored.filter(|_| !self.fresh.contains_key(&group));
             let route = queen_record::hash::queue_id(queue.tenant, &queue.name);
             let part = match stored {
                 Some(cursor) => from_row(&cursor.to_effect(id, &name), route),
