@@ -1,7 +1,8 @@
 //! The operating system's disk. Each call is the system call it names; nothing is decided here.
 //!
 //! Directories are made with mode 0700 and files with 0600. A symbolic link in the last place of a path is
-//! refused, not followed: a data directory holds none. Interrupted calls are repeated.
+//! refused, not followed: a data directory holds none. So is everything else that is no regular file, without waiting
+//! for it: the open of a FIFO would wait for its other end. Interrupted calls are repeated.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -22,7 +23,8 @@ pub struct RealDisk;
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).mode(0o600).custom_flags(flags(OFlags::NOFOLLOW));
+        let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        options.read(true).mode(0o600).custom_flags(flags(safe));
         match mode {
             OpenMode::Read => {}
             OpenMode::Write => {
@@ -35,7 +37,17 @@ impl Disk for RealDisk {
                 options.write(true).create(true).truncate(true);
             }
         }
-        Ok(Arc::new(RealFile { file: options.open(path)? }))
+        let file = match options.open(path) {
+            // What a socket and a device without a driver answer.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+                return Err(not_regular());
+            }
+            other => other?,
+        };
+        if !file.metadata()?.is_file() {
+            return Err(not_regular());
+        }
+        Ok(Arc::new(RealFile { file }))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -85,6 +97,10 @@ impl Disk for RealDisk {
             Err(error) => Err(error),
         }
     }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "is not a regular file")
 }
 
 /// Flags in the type that the standard library takes.
@@ -153,6 +169,8 @@ impl DiskFile for RealFile {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
 
     use super::*;
 
@@ -175,5 +193,28 @@ mod tests {
         symlink(&dir, &dir_link).unwrap();
         assert!(RealDisk.sync_dir(&dir_link).is_err());
         assert!(RealDisk.create_dir(&dir_link).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_without_waiting() {
+        let root = tempfile::tempdir().unwrap();
+        let fifo = root.path().join("fifo");
+        let socket = root.path().join("socket");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for path in [&*fifo, &*socket, Path::new("/dev/null")] {
+            let (done, answer) = std::sync::mpsc::channel();
+            for mode in [OpenMode::Read, OpenMode::Write, OpenMode::Truncate] {
+                let (opened, done) = (path.to_path_buf(), done.clone());
+                std::thread::spawn(move || done.send(RealDisk.open(&opened, mode).err()));
+                let error = answer.recv_timeout(Duration::from_secs(10)).expect("it waits");
+                let error = error.expect("it opens");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{path:?}");
+                assert_eq!(error.to_string(), "is not a regular file");
+            }
+        }
+        let error = RealDisk.open(root.path(), OpenMode::Read).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }

@@ -1,13 +1,14 @@
 //! Writing a group: one buffer and one pwrite per touched log, then one fdatasync per log.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
 use queen_io::{DiskFile, OpenMode};
 use queen_record::hash::checksum;
-use queen_record::header::{FIRST_SEQ_AT, FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
+use queen_record::header::{FIRST_SEQ_AT, FileHeader, HEADER_LEN};
 use queen_record::ids::{EntryIndex, LogId, Offset};
 use queen_record::qidx::QidxRecord;
 use queen_record::record::{
@@ -16,7 +17,7 @@ use queen_record::record::{
 
 use crate::error::Fault;
 use crate::file::{FileIndex, LogFile, RamIndex};
-use crate::log::{Log, Mark, NextFile, SealedLen, Tail};
+use crate::log::{Log, Mark, SealedLen, Tail};
 use crate::names::{Ext, file_path, log_dir};
 use crate::shared::{EntryWrite, Qlog, Shared};
 use crate::stats::add;
@@ -153,10 +154,12 @@ fn encode_parts(
 impl Shared {
     fn write_share(&self, id: LogId, mut share: Share) -> Result<(), Fault> {
         let Some(first) = share.marks.first().map(|mark| mark.0) else { return Ok(()) };
+        self.bound_unsynced(id)?;
         let log = self.log_for_append(id)?;
         let (number, start) = self.position(&log, first)?;
         let handle = self.write_handle(&log, number)?;
         let path = file_path(&log.dir, number, Ext::Log);
+        self.handles.pin((id, number, Ext::Log), &handle);
         self.dirty.lock().entry(id).or_insert(first);
         handle.write_all_at(&share.bytes, start).map_err(Fault::io(&path, "write"))?;
         let written = share.bytes.len() as u64;
@@ -172,10 +175,7 @@ impl Shared {
             self.zeros_ahead(&tail)
         };
         if let Some((at, len)) = run {
-            let zeros = vec![0; usize::try_from(len).unwrap_or(0)];
-            handle.write_all_at(&zeros, at).map_err(Fault::io(&path, "write zeros ahead"))?;
-            add(&self.counters.prealloc_bytes, len);
-            log.tail.lock().allocated = at + len;
+            self.write_zeros(&log, &*handle, &path, (at, len))?;
         }
         for record in &mut share.records {
             record.at += start;
@@ -185,6 +185,42 @@ impl Shared {
         }
         add(&self.counters.appended_bytes, written);
         Ok(())
+    }
+
+    /// Writes zeros ahead of the log's end. They are no record: a full disk only ends the log's zeros.
+    fn write_zeros(
+        &self,
+        log: &Log,
+        handle: &dyn DiskFile,
+        path: &Path,
+        (at, len): (u64, u64),
+    ) -> Result<(), Fault> {
+        let zeros = vec![0; usize::try_from(len).unwrap_or(0)];
+        let written = handle.write_all_at(&zeros, at).map_err(Fault::io(path, "write zeros ahead"));
+        let mut tail = log.tail.lock();
+        // Also when some of them may be missing: the roll cuts what lies behind the end.
+        tail.allocated = at + len;
+        match written {
+            Ok(()) => add(&self.counters.prealloc_bytes, len),
+            Err(fault) if fault.is_full() => {
+                tail.zeros_off = true;
+                tracing::warn!(%fault, "no more zeros are written ahead in this log");
+            }
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    /// Syncs what is unsynced once as many logs are as may be open, so that their handles may be closed for `next`.
+    fn bound_unsynced(&self, next: LogId) -> Result<(), Fault> {
+        let unsynced: Vec<LogId> = {
+            let dirty = self.dirty.lock();
+            if dirty.len() < self.handles.limit() || dirty.contains_key(&next) {
+                return Ok(());
+            }
+            dirty.keys().copied().collect()
+        };
+        self.sync_logs(&unsynced)
     }
 
     /// The file and byte the next group goes to, after a roll if the active file is full.
@@ -216,26 +252,27 @@ impl Shared {
 
     /// File 1 of a log without files. Everything is durable before a record is written (Q3).
     fn create_first_file(&self, log: &Arc<Log>, first: EntryIndex) -> Result<(), Fault> {
-        let handle = self.create_file(log, 1, first)?;
+        self.create_file(log, 1, first)?;
         self.sync_dir(&self.options.dir)?;
-        make_current(log, 1, first, handle);
+        make_current(log, 1, first);
         Ok(())
     }
 
-    /// A file with its header, durable with its name.
+    /// Makes a file with its header, durable with its name.
     pub(crate) fn create_file(
         &self,
         log: &Log,
         number: u64,
         first: EntryIndex,
-    ) -> Result<Arc<dyn DiskFile>, Fault> {
+    ) -> Result<(), Fault> {
         let path = file_path(&log.dir, number, Ext::Log);
         let file = self.disk.open(&path, OpenMode::Truncate).map_err(Fault::io(&path, "create"))?;
         let header = FileHeader { number, first_seq: first }.encode();
         file.write_all_at(&header, 0).map_err(Fault::io(&path, "write header"))?;
         self.sync_file(&*file, &path)?;
         self.sync_dir(&log.dir)?;
-        Ok(file)
+        self.handles.insert((log.id, number, Ext::Log), file, true);
+        Ok(())
     }
 
     /// Seals the active file and makes the next one current. The old file is durable, without its zeros, before the
@@ -255,49 +292,41 @@ impl Shared {
             self.sync_file(&*handle, &path)?;
         }
         self.dirty.lock().remove(&log.id);
+        self.handles.unpin((log.id, number, Ext::Log));
         // Held until the new file is current, so that nobody makes it a second time meanwhile.
         let mut made = log.next.lock();
-        let next = match made.take() {
-            Some(NextFile { number: next, file }) if next == number + 1 => {
-                let next_path = file_path(&log.dir, next, Ext::Log);
-                file.write_all_at(&first.0.to_le_bytes(), FIRST_SEQ_AT)
-                    .map_err(Fault::io(&next_path, "write header"))?;
-                file
-            }
-            _ => self.create_file(log, number + 1, first)?,
-        };
+        if made.number.take() == Some(number + 1) {
+            let path = file_path(&log.dir, number + 1, Ext::Log);
+            self.write_handle(log, number + 1)?
+                .write_all_at(&first.0.to_le_bytes(), FIRST_SEQ_AT)
+                .map_err(Fault::io(&path, "write header"))?;
+        } else {
+            self.create_file(log, number + 1, first)?;
+        }
         {
             let mut tail = log.tail.lock();
             tail.sealed.push(SealedLen { number, len: end, dropped: false, bare: true });
             tail.unsynced_bytes = 0;
         }
-        if let Some(old) = log.active() {
-            *old.handle.write() = None;
-        }
-        make_current(log, number + 1, first, next);
+        make_current(log, number + 1, first);
         drop(made);
         add(&self.counters.rolls, 1);
         Ok(())
     }
 
-    /// The active file, open for writing.
+    /// A file of the log, open for writing.
     fn write_handle(&self, log: &Log, number: u64) -> Result<Arc<dyn DiskFile>, Fault> {
-        if let Some(handle) = &log.tail.lock().handle {
-            return Ok(handle.clone());
-        }
         let path = file_path(&log.dir, number, Ext::Log);
-        let handle = self.disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
-        log.tail.lock().handle = Some(handle.clone());
-        if let Some(active) = log.active() {
-            *active.handle.write() = Some(handle.clone());
-        }
-        Ok(handle)
+        self.handles
+            .open_write(&*self.disk, (log.id, number, Ext::Log), &path)
+            .map_err(Fault::io(&path, "open"))
     }
 
     /// Where to write zeros ahead of the end, and how many.
     fn zeros_ahead(&self, tail: &Tail) -> Option<(u64, u64)> {
         let largest = u64::from(self.options.prealloc_kb) * 1024;
         let wanted = largest > 0
+            && !tail.zeros_off
             && tail.syncs >= u64::from(self.options.prealloc_min_syncs)
             && tail.mean_bytes < PREALLOC_MEAN_MAX;
         if !wanted {
@@ -319,27 +348,26 @@ impl Shared {
             if !self.dirty.lock().contains_key(id) {
                 continue;
             }
-            let (last, handle) = {
+            let (last, number) = {
                 let tail = log.tail.lock();
-                (tail.last, tail.handle.clone())
+                (tail.last, tail.number)
             };
-            if let Some(handle) = handle {
-                files.push(handle);
-                jobs.push((log, last));
-            }
+            // Pinned since the first unsynced write.
+            files.push(self.write_handle(&log, number)?);
+            jobs.push((log, last, number));
         }
         let _site = queen_io::site("group");
         let results = self.pool.sync(&files);
         add(&self.counters.syncs, results.len() as u64);
-        for ((log, last), result) in jobs.into_iter().zip(results) {
+        for ((log, last, number), result) in jobs.into_iter().zip(results) {
             result.map_err(Fault::io(&log.dir, "sync"))?;
-            self.mark_synced(&log, last);
+            self.mark_synced(&log, last, number);
         }
         Ok(())
     }
 
     /// Everything up to `last` is durable in this log; what came later is not known to be.
-    fn mark_synced(&self, log: &Log, last: EntryIndex) {
+    fn mark_synced(&self, log: &Log, last: EntryIndex, number: u64) {
         let mut tail = log.tail.lock();
         tail.mean_bytes = (3 * tail.mean_bytes + tail.unsynced_bytes) / 4;
         tail.syncs += 1;
@@ -347,28 +375,21 @@ impl Shared {
         let mut dirty = self.dirty.lock();
         if tail.last == last {
             dirty.remove(&log.id);
+            self.handles.unpin((log.id, number, Ext::Log));
         } else {
             dirty.insert(log.id, last.next());
         }
     }
-
-    /// The next file of a log, its header saying that it is unused.
-    pub(crate) fn create_ahead(&self, log: &Log, number: u64) -> Result<NextFile, Fault> {
-        let file = self.create_file(log, number, FIRST_SEQ_UNUSED)?;
-        Ok(NextFile { number, file })
-    }
 }
 
-fn make_current(log: &Arc<Log>, number: u64, first: EntryIndex, handle: Arc<dyn DiskFile>) {
+/// Adds a file that was just made, as the active one.
+fn make_current(log: &Log, number: u64, first: EntryIndex) {
     let path = file_path(&log.dir, number, Ext::Log);
     let index = FileIndex::Ram(RwLock::new(RamIndex::default()));
-    let file = LogFile::new(log.id, number, first, path, index);
-    *file.handle.write() = Some(handle.clone());
-    log.push(file);
+    log.push(LogFile::new(log.id, number, first, path, index));
     let mut tail = log.tail.lock();
     tail.number = number;
     tail.end = HEADER_LEN as u64;
     tail.allocated = HEADER_LEN as u64;
     tail.dropped = 0;
-    tail.handle = Some(handle);
 }

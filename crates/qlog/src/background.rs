@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use queen_record::header::FIRST_SEQ_UNUSED;
 use queen_record::ids::EntryIndex;
 
 use crate::error::Fault;
@@ -11,6 +12,9 @@ use crate::names::{Ext, file_path};
 use crate::read::seq_range;
 use crate::shared::{Qlog, Shared};
 use crate::side::{BuildError, Flaw, SealedFile};
+
+/// Rounds without a next file after the disk was full: about a second of a node's rounds.
+const AHEAD_WAIT: u32 = 50;
 
 impl Qlog {
     /// Does one step of background work; `false` when there was nothing to do.
@@ -98,11 +102,36 @@ impl Shared {
         let mut next = log.next.lock();
         // Looked at again: a roll may have come in between.
         let Some(number) = half_full(log) else { return Ok(false) };
-        if next.is_some() {
+        if next.number.is_some() {
             return Ok(false);
         }
-        *next = Some(self.create_ahead(log, number + 1)?);
-        Ok(true)
+        if next.wait > 0 {
+            next.wait -= 1;
+            return Ok(false);
+        }
+        match self.create_file(log, number + 1, FIRST_SEQ_UNUSED) {
+            Ok(()) => {
+                next.number = Some(number + 1);
+                Ok(true)
+            }
+            Err(fault) if fault.is_full() => {
+                tracing::warn!(%fault, "the next file is not made ahead");
+                next.wait = AHEAD_WAIT;
+                self.remove_ahead(log, number + 1)?;
+                Ok(false)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Removes what is there of a file that could not be made. A power cut may bring its name back: a file without
+    /// a seq counts as unused.
+    fn remove_ahead(&self, log: &Log, number: u64) -> Result<(), Fault> {
+        let path = file_path(&log.dir, number, Ext::Log);
+        if self.disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
+            self.disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+        }
+        Ok(())
     }
 
     /// Gives back the pages that lie further behind the log's end than the settings allow.

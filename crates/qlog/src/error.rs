@@ -44,6 +44,12 @@ impl Fault {
     pub(crate) fn io(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { path: path.to_path_buf(), operation, source }
     }
+
+    /// Whether the disk, or the quota on it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
 }
 
 /// A read failed.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use queen_io::DiskFile;
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 use queen_record::qidx::QidxRecord;
 
@@ -115,8 +114,6 @@ pub(crate) struct LogFile {
     pub(crate) first_seq: EntryIndex,
     pub(crate) path: PathBuf,
     pub(crate) index: FileIndex,
-    /// The writer's handle while the file is active and was written since the open.
-    pub(crate) handle: RwLock<Option<Arc<dyn DiskFile>>>,
 }
 
 impl LogFile {
@@ -127,7 +124,7 @@ impl LogFile {
         path: PathBuf,
         index: FileIndex,
     ) -> Arc<Self> {
-        Arc::new(Self { log, number, first_seq, path, index, handle: RwLock::new(None) })
+        Arc::new(Self { log, number, first_seq, path, index })
     }
 
     pub(crate) fn insert(&self, records: &[QidxRecord]) {

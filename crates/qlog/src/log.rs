@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use queen_io::DiskFile;
 use queen_record::header::HEADER_LEN;
 use queen_record::ids::{EntryIndex, LogId};
 
@@ -42,8 +41,8 @@ pub(crate) struct Tail {
     pub(crate) end: u64,
     /// End of the zeros written ahead, at least `end`.
     pub(crate) allocated: u64,
-    /// Open for writing since the first append.
-    pub(crate) handle: Option<Arc<dyn DiskFile>>,
+    /// Whether the disk had no room for zeros ahead.
+    pub(crate) zeros_off: bool,
     /// Highest entry with a part here.
     pub(crate) last: EntryIndex,
     /// One per entry above the last durable point, and the one at or below it.
@@ -65,7 +64,7 @@ impl Tail {
             number: 0,
             end: HEADER_LEN as u64,
             allocated: HEADER_LEN as u64,
-            handle: None,
+            zeros_off: false,
             last: EntryIndex(0),
             marks: VecDeque::new(),
             sealed: Vec::new(),
@@ -100,9 +99,12 @@ impl Tail {
 }
 
 /// The next file, made ahead of its roll.
+#[derive(Default)]
 pub(crate) struct NextFile {
-    pub(crate) number: u64,
-    pub(crate) file: Arc<dyn DiskFile>,
+    /// Its number, once it is made.
+    pub(crate) number: Option<u64>,
+    /// Rounds of background work to wait before it is tried again, after the disk was full.
+    pub(crate) wait: u32,
 }
 
 /// One log directory.
@@ -113,7 +115,7 @@ pub(crate) struct Log {
     pub(crate) tail: Mutex<Tail>,
     /// Held while the next file is being made: a roll that comes too early waits for it instead of making
     /// the same file again. No reader takes it.
-    pub(crate) next: Mutex<Option<NextFile>>,
+    pub(crate) next: Mutex<NextFile>,
 }
 
 impl Log {
@@ -123,7 +125,7 @@ impl Log {
             dir,
             files: RwLock::new(Arc::new(files)),
             tail: Mutex::new(tail),
-            next: Mutex::new(None),
+            next: Mutex::default(),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::background::sealed_seqs;
 use crate::durable::{DurablePoint, LogTail};
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile, RamIndex};
-use crate::handles::Handles;
+use crate::handles::{Handles, SparingDisk};
 use crate::log::{Log, Mark, SealedLen, Tail};
 use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir};
 use crate::options::Options;
@@ -60,7 +60,8 @@ pub(crate) fn open(
     let pool = SyncPool::new(options.fsync_threads)
         .map_err(Fault::io(&options.dir, "start sync threads for"))?;
     let logs = opened.iter().map(|log| (log.log.id, log.log.clone())).collect();
-    let handles = Handles::new(options.fd_cache);
+    let handles = Arc::new(Handles::new(options.fd_cache));
+    let disk = Arc::new(SparingDisk::new(disk, handles.clone()));
     let shared = Arc::new(Shared {
         disk,
         options,

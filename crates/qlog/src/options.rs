@@ -25,7 +25,7 @@ pub struct Options {
     pub drop_behind_bytes: u64,
     /// Threads that sync logs beside the calling one; 0 syncs one after the other.
     pub fsync_threads: usize,
-    /// Most files kept open for reading.
+    /// Most files kept open, for reading and for writing. When as many logs are unsynced, an append syncs them.
     pub fd_cache: usize,
 }
 

@@ -363,11 +363,6 @@ impl Shared {
         file: &LogFile,
         ext: Ext,
     ) -> Result<Arc<dyn queen_io::DiskFile>, ReadError> {
-        if ext == Ext::Log
-            && let Some(handle) = &*file.handle.read()
-        {
-            return Ok(handle.clone());
-        }
         let path = side_path(file, ext);
         let opened = self.handles.open(&*self.disk, (file.log, file.number, ext), &path);
         opened.map_err(|error| Fault::io(&path, "open")(error).into())
@@ -385,8 +380,7 @@ impl Shared {
         let path = side_path(file, ext);
         let size = usize::try_from(len).map_err(|_| damage(&path, at, "too long to read"))?;
         if wait == Wait::No {
-            let writer = if ext == Ext::Log { file.handle.read().clone() } else { None };
-            let cached = writer.or_else(|| self.handles.cached((file.log, file.number, ext)));
+            let cached = self.handles.cached((file.log, file.number, ext));
             let Some(handle) = cached else { return Ok(None) };
             let mut bytes = vec![0; size];
             return match handle.read_at_nowait(&mut bytes, at) {

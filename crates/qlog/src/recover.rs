@@ -113,7 +113,7 @@ pub struct Recovery {
 
 impl Recovery {
     pub(crate) fn new(shared: Arc<Shared>, durable: EntryIndex, opened: Vec<Opened>) -> Self {
-        let keep_open = opened.len() <= KEEP_OPEN_MAX;
+        let keep_open = opened.len() <= KEEP_OPEN_MAX.min(shared.options.fd_cache.max(1));
         let readers =
             opened.into_iter().map(|log| PartReader::new(log, durable, keep_open)).collect();
         Self { shared, durable, readers }

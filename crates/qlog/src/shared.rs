@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     /// The first failure; while there is one, nothing is written.
     pub(crate) poison: Mutex<Option<String>>,
     pub(crate) recovered: AtomicBool,
-    pub(crate) handles: Handles,
+    pub(crate) handles: Arc<Handles>,
     pub(crate) pool: SyncPool,
     pub(crate) counters: Counters,
 }
@@ -127,11 +127,10 @@ impl Qlog {
     /// The highest index up to which every entry is synced in all its logs.
     pub fn synced_index(&self) -> EntryIndex {
         let dirty = self.shared.dirty.lock();
+        // A group that is being written may have synced some of its logs already.
+        let appended = EntryIndex(self.shared.appended.load(Ordering::SeqCst));
         let first = dirty.values().min();
-        first.map_or_else(
-            || EntryIndex(self.shared.appended.load(Ordering::SeqCst)),
-            |first| EntryIndex(first.0.saturating_sub(1)),
-        )
+        first.map_or(appended, |first| EntryIndex(first.0.saturating_sub(1)).min(appended))
     }
 
     /// Whether an earlier write or sync failed.

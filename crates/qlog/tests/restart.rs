@@ -1,6 +1,6 @@
 //! A process that ends while the system stays up leaves more than a power cut does: names and bytes that can be read
 //! and that no sync has made durable, or ever will. What a restart builds on them must survive the next power cut.
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 mod common;
 
