@@ -34,7 +34,7 @@ pub(super) struct PendingPush {
 }
 
 struct Part {
-    part: PushPart,
+    wanted: PushPart,
     facts: PushFacts,
     asked_at: Option<u64>,
 }
@@ -51,8 +51,8 @@ impl PendingPush {
 }
 
 impl Part {
-    fn new(part: PushPart) -> Self {
-        Self { part, facts: PushFacts::default(), asked_at: None }
+    fn new(wanted: PushPart) -> Self {
+        Self { wanted, facts: PushFacts::default(), asked_at: None }
     }
 }
 
@@ -89,7 +89,7 @@ impl Cycle {
             limits: &self.limits.planning,
             plan: self.proposed + 1,
         };
-        let part = &held.part;
+        let part = &held.wanted;
         let answer = match context.plan(draft, part, &held.facts) {
             PushPlan::Done(verdicts) => Ok(verdicts),
             PushPlan::Refused(refusal) => Err(refusal),
