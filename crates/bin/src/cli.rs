@@ -37,7 +37,8 @@ Settings are environment variables, read once at start. Those that matter first:
 
 The directory belongs to one running broker and holds everything: queue logs in qlog/, the store in
 store/. Copy it only while the broker is stopped. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
-requested stop, 1 a refused start with one FATAL line that says why."#;
+requested stop, 1 a refused start, or the stop of a node that had failed before; one FATAL line says
+why."#;
 
 /// A message broker in one process: queues with partitions, consumer groups, leases and dead letters, over HTTP.
 #[derive(Debug, Parser)]

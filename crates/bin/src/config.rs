@@ -183,6 +183,10 @@ impl Settings {
         if self.encryption_key.is_set() {
             bail!("QUEEN_ENCRYPTION_KEY is set, but this build does not encrypt");
         }
+        if environment.is_set("QUEEN_TEST_FAULTS") {
+            // Ignored, it would make a test of faults pass without any.
+            bail!("QUEEN_TEST_FAULTS is set, but this build injects no faults");
+        }
         if environment.is_filled("QUEEN_RAFT_PEERS") {
             bail!("QUEEN_RAFT_PEERS is set without QUEEN_RAFT_REPLICATOR=openraft");
         }
@@ -261,6 +265,8 @@ mod tests {
             ("QUEEN_TENANCY_HEADER", "true"),
             ("QUEEN_ENCRYPTION_KEY", "00"),
             ("QUEEN_RAFT_PEERS", "1=a:1"),
+            ("QUEEN_TEST_FAULTS", "disk_full"),
+            ("QUEEN_TEST_FAULTS", ""),
         ] {
             refused(name, value);
         }

@@ -4,6 +4,8 @@
 
 mod cli;
 mod config;
+mod descriptors;
+mod fatal;
 mod logging;
 mod metrics;
 mod node;
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
         Err(reason) => {
             // A start refused for its settings has no logging of its own yet.
             logging::start_default();
-            error!("FATAL: {reason:#}");
+            error!("FATAL: {}", fatal::text(&reason));
             ExitCode::FAILURE
         }
     }

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::config::{Environment, Settings, show};
+use crate::descriptors;
 use crate::metrics::{NodeMetrics, resident_bytes};
 use crate::runtime::{self, Hooks};
 
@@ -125,8 +126,8 @@ impl Node<'_> {
             // The sender outlives the server; without it the server stops too.
             drop(stopping.wait_for(|is_stopping| *is_stopping).await);
         };
-        let served =
-            self.runtime.spawn(serve(listener, Arc::new(app), ServeOptions::default(), until));
+        let serving = serve_options(self.settings);
+        let served = self.runtime.spawn(serve(listener, Arc::new(app), serving, until));
         self.runtime.spawn(upkeep(Arc::clone(&metrics)));
 
         let started = Instant::now();
@@ -158,7 +159,8 @@ impl Node<'_> {
         let stopped = broker.stop();
         // Handlers of dropped connections may still be there; they have nobody to answer.
         self.runtime.shutdown_background();
-        stopped?;
+        // Said once more, on the FATAL line: the node may have met its failure long before.
+        stopped.context("the node did not stop in order")?;
         info!(took_ms = millis(stopping.elapsed()), "stopped");
         Ok(())
     }
@@ -169,6 +171,13 @@ async fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
     let port_number = u16::try_from(port).context("PORT is above 65535")?;
     let bound = TcpListener::bind((host, port_number)).await;
     bound.with_context(|| format!("cannot listen on QUEEN_BIND_ADDR={host} PORT={port}"))
+}
+
+/// Limits of the listener that leave the logs their file descriptors.
+fn serve_options(settings: &Settings) -> ServeOptions {
+    let defaults = ServeOptions::default();
+    let connections_max = descriptors::connections_max(defaults.connections_max, settings.fd_cache);
+    ServeOptions { connections_max, ..defaults }
 }
 
 fn app_options(

@@ -30,7 +30,7 @@ pub(crate) fn run(
             return;
         }
         if let Err(error) = durable_point(shared, &mut *store) {
-            tracing::error!("FATAL: the checkpoint failed: {error}");
+            tracing::error!("the checkpoint failed: {error}");
             shared.fail(&format!("the checkpoint failed: {error}"));
             return;
         }

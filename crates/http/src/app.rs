@@ -1,6 +1,7 @@
 //! From a request to its answer: route, origin, body, handler.
 
 use std::fmt::Display;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use queen_broker::api::Api;
 use queen_record::ids::Tenant;
 use tracing::debug;
 
-use crate::body::{self, BodyLimit};
+use crate::body::{self, BodyBudget, BodyLimit};
 use crate::catch::catch;
 use crate::error::{Answer, ApiError};
 use crate::options::AppOptions;
@@ -30,6 +31,7 @@ const DEADLINE_MAX: Duration = Duration::from_mins(1);
 pub struct App<A> {
     pub(crate) api: Arc<A>,
     pub(crate) options: AppOptions,
+    bodies: BodyBudget,
 }
 
 /// What every handler works with.
@@ -60,17 +62,22 @@ impl<A: Api> App<A> {
     /// The routes over `api`.
     #[must_use]
     pub fn new(api: Arc<A>, options: AppOptions) -> Self {
-        Self { api, options }
+        let bodies = BodyBudget::new(options.body_bytes_max);
+        Self { api, options, bodies }
     }
 
-    /// Answers one request; every failure is an answer too.
-    pub(crate) async fn handle<B>(&self, request: Request<B>) -> Answer
+    /// Answers one request; every failure is an answer too. Once `stopping` completes, no body is waited for.
+    pub(crate) async fn handle<B>(
+        &self,
+        request: Request<B>,
+        stopping: impl Future<Output = ()> + Send,
+    ) -> Answer
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Display,
     {
         let (parts, body) = request.into_parts();
-        match catch(self.answer(&parts, body)).await {
+        match catch(self.answer(&parts, body, stopping)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 debug!(method = %parts.method, path = parts.uri.path(), ?error, "refused");
@@ -80,7 +87,12 @@ impl<A: Api> App<A> {
         }
     }
 
-    async fn answer<B>(&self, parts: &Parts, body: B) -> Result<Answer, ApiError>
+    async fn answer<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        stopping: impl Future<Output = ()> + Send,
+    ) -> Result<Answer, ApiError>
     where
         B: Body<Data = Bytes> + Send,
         B::Error: Display,
@@ -93,9 +105,11 @@ impl<A: Api> App<A> {
             bytes_max: self.options.body_bytes_max,
             timeout: self.options.body_timeout,
         };
-        let body = body::read(body, limit).await?;
+        let body = body::read(body, limit, &self.bodies, stopping).await?;
         let query = Query::new(parts.uri.query());
         let call = Call { api: &*self.api, options: &self.options, query, tenant: Tenant::DEFAULT };
-        routes::dispatch(&call, route, body).await
+        let answer = routes::dispatch(&call, route, body.bytes).await;
+        drop(body.room);
+        answer
     }
 }

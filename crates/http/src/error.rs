@@ -98,6 +98,19 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, Shape::Coded("timeout"), text).closing()
     }
 
+    /// 429: bodies in flight leave no room for this one.
+    pub(crate) fn bodies_overloaded() -> Self {
+        let shape = Shape::Coded("overloaded");
+        let text = "overloaded: too many request bodies are in flight";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, shape, text).retry_after(1).closing()
+    }
+
+    /// 503: a stop does not wait for a body; nothing of the request was accepted.
+    pub(crate) fn stopping() -> Self {
+        let text = "the node is stopping and the request body had not arrived";
+        Self::unavailable("retry", text.to_owned()).closing()
+    }
+
     /// 400: the body broke off or its framing is wrong.
     pub(crate) fn body_broken(text: impl Into<String>) -> Self {
         Self::bad_body(text).closing()

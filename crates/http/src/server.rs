@@ -1,7 +1,8 @@
 //! The accept loop: connections counted, heads bounded, and a stop that ends.
 //!
 //! A stop goes in three steps: accept no more; tell every connection to finish what it has and close; after
-//! `stop_timeout` drop what is left. Parked pops end at once because the broker answers them.
+//! `stop_timeout` drop what is left. Parked pops end at once because the broker answers them. A request that
+//! has not arrived as a whole is not waited for: nothing of it was accepted.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,6 +37,9 @@ const HTTP2_CONNECTION_WINDOW: u32 = 4 << 20;
 const HTTP2_PING: Duration = Duration::from_secs(20);
 /// How long to wait when the process has no file descriptor left for a connection.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Paths of the requests that wait for messages.
+const POPS: &str = "/api/v1/pop/";
 
 /// What the connections are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +105,9 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+        // Without pipeline_flush: it keeps an answer back while bytes of another request are there, also
+        // the answer to a head that was refused, which then never leaves.
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -143,11 +148,17 @@ impl<A: Api> Connection<A> {
         let activity = Arc::new(Activity::default());
         let deadlines = Deadlines { head: options.head_timeout, idle: options.idle_timeout };
         let stream = TimedStream::new(stream, Arc::clone(&activity), deadlines);
+        let (told, of_service) = (phase.clone(), Arc::clone(&activity));
         let service = service_fn(move |request: Request<Incoming>| {
-            let running = activity.start(request.version() == Version::HTTP_2);
-            let app = Arc::clone(&app);
+            let waits = request.uri().path().starts_with(POPS);
+            let running = of_service.start(request.version() == Version::HTTP_2, waits);
+            let (app, mut told) = (Arc::clone(&app), told.clone());
             async move {
-                let answer = app.handle(request).await;
+                let stopping = async move {
+                    // A lost sender is a server that is gone: a stop too.
+                    drop(told.wait_for(|phase| *phase != Phase::Serving).await);
+                };
+                let answer = app.handle(request, stopping).await;
                 drop(running);
                 Ok::<_, Infallible>(answer)
             }
@@ -163,6 +174,7 @@ impl<A: Api> Connection<A> {
                 }
                 changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
                     (Ok(()), Phase::Serving) => {}
+                    (Ok(()), Phase::Finishing) if activity.is_receiving_head() => break,
                     (Ok(()), Phase::Finishing) => connection.as_mut().graceful_shutdown(),
                     // The sender goes away only when the server itself was dropped.
                     (Ok(()), Phase::Dropping) | (Err(_), _) => break,

@@ -67,6 +67,11 @@ impl Environment {
         &self.unknown
     }
 
+    /// Whether a variable is set, be it to nothing.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.text(name).is_some()
+    }
+
     /// Whether a variable is set to something.
     pub(crate) fn is_filled(&self, name: &str) -> bool {
         self.text(name).is_some_and(|text| !text.is_empty())

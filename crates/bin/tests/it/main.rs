@@ -14,7 +14,12 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_bad_setting_is_one_fatal_line_and_exit_code_1() {
-    for variable in [("PORT", "x"), ("JWT_ENABLED", "true"), ("QUEEN_ENCRYPTION_KEY", "s3cr3t")] {
+    for variable in [
+        ("PORT", "x"),
+        ("JWT_ENABLED", "true"),
+        ("QUEEN_ENCRYPTION_KEY", "s3cr3t"),
+        ("QUEEN_TEST_FAULTS", ""),
+    ] {
         let output = queen(&[], &[variable]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let log = text(&output.stderr);

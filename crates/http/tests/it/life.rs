@@ -43,6 +43,46 @@ async fn a_parked_pop_is_dropped_with_its_client() {
 }
 
 #[tokio::test]
+async fn bytes_after_a_pop_do_not_hide_that_its_client_left() {
+    // The last rest is more than hyper takes, so that bytes stay in the kernel.
+    let many = String::from_utf8(POP.repeat(400)).unwrap();
+    for rest in ["\r\n", "GET /status HTTP/1.1\r\nHost: q\r\n\r\n", &many] {
+        let node = Node::start().await;
+        let parked = park(&node);
+        let mut stream = node.connect().await;
+        stream.write_all(POP).await.unwrap();
+        parked.started.await.unwrap();
+        stream.write_all(rest.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(stream);
+        let gone = tokio::time::timeout(Duration::from_secs(5), parked.gone).await;
+        assert!(gone.unwrap().is_err());
+        // Without the drop the pop would still hold its end.
+        assert!(parked.release.is_closed(), "{rest:.20}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_requests_that_have_not_arrived() {
+    let mut node = Node::start().await;
+    let head = "POST /api/v1/push HTTP/1.1\r\nHost: q\r\nContent-Length: 37\r\n";
+    let mut in_head = node.connect().await;
+    in_head.write_all(head.as_bytes()).await.unwrap();
+    let mut in_body = node.connect().await;
+    in_body.write_all(format!("{head}\r\n{{").as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    node.stop.take().unwrap().send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(5), node.served).await.unwrap().unwrap();
+    let mut answer = Vec::new();
+    in_head.read_to_end(&mut answer).await.ok();
+    assert!(answer.is_empty());
+    in_body.read_to_end(&mut answer).await.ok();
+    let reply = Reply::parse(&answer);
+    assert_eq!((reply.status, &reply.json()["code"]), (503, &json!("retry")));
+    assert!(node.fake.pushed.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_stop_lets_requests_finish_and_closes_idle_connections() {
     let mut node = Node::start().await;
     let parked = park(&node);
