@@ -123,7 +123,7 @@ settings! {
         fsync_threads: u64 = ["QUEEN_QLOG_FSYNC_THREADS"], "32", (0, 1024), "threads",
             "Threads that sync logs at the same time; 0 syncs one after the other";
         fd_cache: u64 = ["QUEEN_RAFT_QLOG_FD_CACHE"], "256", (1, 1 << 20), "files",
-            "Log files kept open for reading";
+            "Log files kept open, for reading and writing; at least as many as logs that one moment writes to";
         drop_behind_mb: u64 = ["QUEEN_QLOG_DROP_BEHIND_MB"], "256", (0, 1 << 20), "MiB",
             "Written log kept in the page cache behind a log's end; 0 keeps all";
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",

@@ -95,8 +95,8 @@ impl Client {
                 producer_sub: None,
             })
             .collect();
-        let prepared =
-            prepare(Tenant::DEFAULT, &refs, node.ids(), 1).map_err(|refused| refused.to_string())?;
+        let prepared = prepare(Tenant::DEFAULT, &refs, node.ids(), 1)
+            .map_err(|refused| refused.to_string())?;
         let (reply, answer) = channel();
         node.send(Input::Push(PushCommand { parts: prepared.parts, reply }));
         self.waiting.push(Waiting::Push(items, prepared.places, answer));
@@ -147,9 +147,7 @@ impl Client {
         let item = |((_, transaction_id), status): (&(u64, String), &AckStatus)| AckItem {
             transaction_id: transaction_id.clone(),
             partition_id: Some(held.place.partition),
-            lease: held
-                .lease
-                .map(|lease| String::from_utf8_lossy(&lease.text()).into_owned()),
+            lease: held.lease.map(|lease| String::from_utf8_lossy(&lease.text()).into_owned()),
             status: *status,
             error: Some("the script says so".to_owned()),
         };
@@ -175,9 +173,7 @@ impl Client {
     /// Makes or changes a queue.
     pub fn configure(&mut self, node: &mut SimNode, queue: &str, patch: OptionsPatch) {
         let applied = node.applied();
-        let same = |what: &What| {
-            matches!(what, What::Options(name, _) | What::NoQueue(name) if name == queue)
-        };
+        let same = |what: &What| matches!(what, What::Options(name, _) | What::NoQueue(name) if name == queue);
         node.history.end(applied, same);
         let (reply, answer) = channel();
         let (tenant, replace) = (Tenant::DEFAULT, false);
@@ -281,7 +277,9 @@ impl Client {
             });
             let id = found.ok_or("an acknowledged push has no partition")?;
             let index = match verdict {
-                Some(PushVerdict::Queued { offset, .. }) => entry_of(node, &item.queue, id, *offset)?,
+                Some(PushVerdict::Queued { offset, .. }) => {
+                    entry_of(node, &item.queue, id, *offset)?
+                }
                 _ => node.applied(),
             };
             let gone = |what: &What| matches!(what, What::NoQueue(name) if *name == item.queue);
@@ -357,9 +355,8 @@ impl Client {
             if messages.len() != claim.count {
                 return Err(format!("a pop holds {} of {}", messages.len(), claim.count));
             }
-            node.history.end(popping.sent_at, |what| {
-                matches!(what, What::Leased(at, _) if *at == place)
-            });
+            node.history
+                .end(popping.sent_at, |what| matches!(what, What::Leased(at, _) if *at == place));
             if popping.commit {
                 let last = i64::try_from(end).unwrap_or(i64::MAX) - 1;
                 note(node, What::Committed(place, last))?;

@@ -177,6 +177,7 @@ impl Exploration<'_> {
         let worked_on = Depth::takes(self.depth.second, fingerprint);
         let untouched = worked_on.then(|| disk.copy());
         let bare = open_and_check(&disk, setup, &run.history, Bounds::at(call))?;
+        figures.sites.extend(disk.sync_sites());
         let (applied, durable) = (bare.opened.state.applied().0, bare.opened.durable.0);
         if Depth::takes(self.depth.reopen, fingerprint) {
             figures.reopened += 1;
@@ -209,7 +210,6 @@ impl Exploration<'_> {
         run: &Run,
         figures: &mut Figures,
     ) -> Result<(), String> {
-        figures.sites.extend(disk.sync_sites());
         let end = logs_fingerprint(disk);
         // What recovery found is there to stay, and nothing else is.
         let mut history = run.history.clone();
@@ -392,4 +392,3 @@ pub fn parse_choice(text: &str) -> Option<Choice> {
         _ => None,
     }
 }
-

@@ -42,9 +42,8 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
         for _ in 0..=rng.below(GROUP_MAX) {
             let Some((entry, logs)) = entries.next() else { break };
             let before = disk.calls();
-            let index = replicator
-                .propose(Proposal { entry, logs })
-                .map_err(|fault| fault.to_string())?;
+            let index =
+                replicator.propose(Proposal { entry, logs }).map_err(|fault| fault.to_string())?;
             history.sent.push((before, index.0));
         }
         for committed in replicator.commit().map_err(|fault| fault.to_string())? {

@@ -104,9 +104,9 @@ impl What {
     /// Whether it holds in a state.
     pub fn holds(&self, state: &State) -> bool {
         match self {
-            Self::Options(queue, options) => state
-                .queue(Tenant::DEFAULT, queue)
-                .is_some_and(|queue| queue.options == **options),
+            Self::Options(queue, options) => {
+                state.queue(Tenant::DEFAULT, queue).is_some_and(|queue| queue.options == **options)
+            }
             Self::NoQueue(queue) => state.queue(Tenant::DEFAULT, queue).is_none(),
             Self::Committed(place, at) => {
                 place.cursor(state).is_some_and(|cursor| cursor.committed >= *at)

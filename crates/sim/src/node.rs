@@ -292,8 +292,7 @@ impl SimNode {
         let rng = &mut self.rng;
         let before = self.sent.lock().calls.len();
         let applied = self.machine.state().read().applied().0;
-        let round =
-            self.machine.round(Micros(self.now), &mut || rng.draw(), &mut self.inputs);
+        let round = self.machine.round(Micros(self.now), &mut || rng.draw(), &mut self.inputs);
         for (at, calls) in (1..).zip(self.sent.lock().calls.iter().skip(before)) {
             self.history.sent.push((*calls, applied + at));
         }

@@ -156,7 +156,10 @@ fn check_messages(bare: &Bare, history: &History, applied: u64) -> Result<(), St
         let live = state.partition(*id).is_some();
         let required = count > 0 && part.until.is_none_or(|until| applied <= until);
         if required && !live {
-            return Err(format!("O4 partition {id} of {} with {count} messages is gone", part.queue));
+            return Err(format!(
+                "O4 partition {id} of {} with {count} messages is gone",
+                part.queue
+            ));
         }
     }
     for (id, row) in state.partitions() {

@@ -4,6 +4,10 @@ use crate::crash::{Depth, Exploration};
 use crate::faults;
 use crate::variant::{VARIANTS, Variant};
 
+/// Nothing but the images themselves.
+const SHALLOW: Depth =
+    Depth { look: 1, slice: (0, 1), reopen: 1 << 60, recovery: 1 << 60, second: 1 << 60 };
+
 /// What came of leaving one site out.
 pub struct Verdict {
     /// Disks opened until then.
@@ -18,7 +22,7 @@ pub struct Verdict {
 /// What an uncrashed run got wrong.
 pub fn all(seed: u64) -> Result<Vec<String>, String> {
     let mut sites = Vec::new();
-    let sparse = Depth { look: 2000, slice: (0, 1), reopen: 1 << 60, recovery: 1, second: 1 };
+    let sparse = Depth { look: 60, second: 400, ..SHALLOW };
     for variant in VARIANTS {
         let explored = exploration(variant, seed, &[], sparse).explore();
         if let Some(line) = explored.violations.first() {
@@ -36,17 +40,18 @@ pub fn catch(site: &str, seed: u64) -> Verdict {
     let dropped = [site.to_owned()];
     let mut looked = 0;
     // What the first start does wrong shows in the images themselves; what a recovery leaves out shows after it.
-    let quick = Depth { look: 16, slice: (0, 1), reopen: 1 << 60, recovery: 16, second: 16 };
-    let thorough = Depth { look: 8, slice: (0, 1), reopen: 1 << 60, recovery: 4, second: 1 };
+    let first = Depth { look: 16, ..SHALLOW };
+    let quick = Depth { look: 16, second: 16, ..SHALLOW };
+    let thorough = Depth { look: 8, recovery: 8, second: 2, ..SHALLOW };
     let order = ["shards", "grouped-bare", "plain", "grouped", "zeros", "lanes", "bare"];
-    for depth in [quick, thorough] {
+    for depth in [first, quick, thorough] {
         for variant in order.into_iter().filter_map(Variant::named) {
             let explored = exploration(variant, seed, &dropped, depth).explore();
             looked += explored.opened;
             if let Some(line) = explored.violations.into_iter().next() {
                 return Verdict { looked, violation: Some(line) };
             }
-            if variant.grouped {
+            if variant.grouped || depth.second == SHALLOW.second {
                 continue;
             }
             let explored = faults::explore(variant, seed, &dropped, (0, 8), 1);
@@ -59,11 +64,6 @@ pub fn catch(site: &str, seed: u64) -> Verdict {
     Verdict { looked, violation: None }
 }
 
-fn exploration(
-    variant: Variant,
-    seed: u64,
-    dropped: &[String],
-    depth: Depth,
-) -> Exploration<'_> {
+fn exploration(variant: Variant, seed: u64, dropped: &[String], depth: Depth) -> Exploration<'_> {
     Exploration { variant, seed, depth, dropped, repeating: false, violations_max: 1 }
 }

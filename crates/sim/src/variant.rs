@@ -18,13 +18,8 @@ pub struct Variant {
     pub grouped: bool,
 }
 
-const PLAIN: Setup = Setup {
-    segment_bytes: 2048,
-    lanes: 1,
-    shards: Shards::None,
-    prealloc_kb: 0,
-    precreate: true,
-};
+const PLAIN: Setup =
+    Setup { segment_bytes: 2048, lanes: 1, shards: Shards::None, prealloc_kb: 0, precreate: true };
 
 /// All of them.
 pub const VARIANTS: [Variant; 7] = [
@@ -39,11 +34,7 @@ pub const VARIANTS: [Variant; 7] = [
         setup: Setup { prealloc_kb: 2, segment_bytes: 4096, ..PLAIN },
         grouped: false,
     },
-    Variant {
-        name: "shards",
-        setup: Setup { shards: Shards::Count(2), ..PLAIN },
-        grouped: false,
-    },
+    Variant { name: "shards", setup: Setup { shards: Shards::Count(2), ..PLAIN }, grouped: false },
     Variant { name: "lanes", setup: Setup { lanes: 2, ..PLAIN }, grouped: false },
     Variant { name: "grouped", setup: Setup { segment_bytes: 1024, ..PLAIN }, grouped: true },
     Variant {

@@ -7,7 +7,7 @@ use queen_model::{OptionsPatch, Patch};
 
 use crate::client::{Client, Item};
 use crate::history::History;
-use crate::node::{EPOCH, SimNode, Sent, Setup, Start, open};
+use crate::node::{EPOCH, Sent, Setup, SimNode, Start, open};
 use crate::rng::Rng;
 use queen_io::SimDisk;
 
@@ -33,12 +33,7 @@ pub fn run(disk: &SimDisk, setup: &Setup, seed: u64) -> Result<Run, String> {
     let mut node = SimNode::start(disk, bare, start, History::new())?;
     let mut script = Script { client: Client::default(), rng: Rng::new(seed), numbers: 0 };
     let ended = script.all(&mut node);
-    Ok(Run {
-        sent: node.take_sent(),
-        now: node.now(),
-        stopped: ended.err(),
-        history: node.history,
-    })
+    Ok(Run { sent: node.take_sent(), now: node.now(), stopped: ended.err(), history: node.history })
 }
 
 /// Works a little on a node that recovered: every path that a restart could have left broken.
@@ -260,8 +255,7 @@ impl Script {
             self.client.ack(node, &[AckStatus::Failed]);
             self.client.settle(node)?;
         }
-        let patch =
-            OptionsPatch { lease_time: Patch::Set(90), ..OptionsPatch::default() };
+        let patch = OptionsPatch { lease_time: Patch::Set(90), ..OptionsPatch::default() };
         self.client.configure(node, "orders", patch);
         self.client.configure(node, "made", OptionsPatch::default());
         self.client.settle(node)
