@@ -1,3 +1,5 @@
+//! Side files: streamed bytes equal encoded ones, and what does not fit is found.
+
 use std::path::Path;
 use std::sync::Arc;
 
