@@ -259,6 +259,7 @@ mod tests {
             ("QUEEN_RAFT_REPLICATOR", "raft"),
             ("QUEEN_RAFT_REPLICATOR", "paxos"),
             ("LOG_LEVEL", "queen=loud"),
+            ("LOG_LEVEL", "verbose"),
             ("RUST_LOG", "queen=loud"),
             ("JWT_ENABLED", "yes"),
             ("JWT_ENABLED", "perhaps"),

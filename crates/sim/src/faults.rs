@@ -51,16 +51,17 @@ impl FaultRun<'_> {
         drop_sites(&disk, self.dropped);
         disk.fail_call(self.call, self.fault);
         figures.fault_runs += 1;
-        let stopped = match workload::run(&disk, &self.variant.setup, self.seed) {
-            Ok(run) => run.stopped,
-            Err(refusal) => Some(refusal),
-        };
-        if let Some(reason) = stopped.as_ref().filter(|reason| reason.starts_with(WRONG)) {
+        let ended = workload::run(&disk, &self.variant.setup, self.seed);
+        let stopped = ended.as_ref().ok().and_then(|run| run.stopped.as_ref());
+        if let Some(reason) = stopped.filter(|reason| reason.starts_with(WRONG)) {
             return Err(reason.clone());
         }
-        let bounds = match stopped {
-            Some(_) => Bounds { answered_by: self.call - 1, written_by: self.call },
-            None => Bounds::at(disk.calls()),
+        // A node that went on made other calls than the clean one: its own history counts. One that stopped did as
+        // the clean one up to there, which alone knows the entry that was under way.
+        let own = ended.as_ref().ok().filter(|run| run.stopped.is_none());
+        let (clean, bounds) = match own {
+            Some(run) => (run, Bounds::at(disk.calls())),
+            None => (clean, Bounds { answered_by: self.call - 1, written_by: self.call }),
         };
         let mut rng = Rng::new(self.seed ^ self.call);
         self.cuts(&disk, &clean.history, bounds, &mut rng, figures)

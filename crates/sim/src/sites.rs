@@ -40,25 +40,22 @@ pub fn catch(site: &str, seed: u64) -> Verdict {
     let dropped = [site.to_owned()];
     let mut looked = 0;
     // What the first start does wrong shows in the images themselves; what a recovery leaves out shows after it.
-    let first = Depth { look: 16, ..SHALLOW };
-    let quick = Depth { look: 16, second: 16, ..SHALLOW };
-    let thorough = Depth { look: 8, recovery: 8, second: 2, ..SHALLOW };
-    let order = ["shards", "grouped-bare", "plain", "grouped", "zeros", "lanes", "bare"];
-    for depth in [first, quick, thorough] {
-        for variant in order.into_iter().filter_map(Variant::named) {
-            let explored = exploration(variant, seed, &dropped, depth).explore();
-            looked += explored.opened;
-            if let Some(line) = explored.violations.into_iter().next() {
-                return Verdict { looked, violation: Some(line) };
-            }
-            if variant.grouped || depth.second == SHALLOW.second {
-                continue;
-            }
-            let explored = faults::explore(variant, seed, &dropped, (0, 8), 1);
-            looked += explored.opened;
-            if let Some(line) = explored.violations.into_iter().next() {
-                return Verdict { looked, violation: Some(line) };
-            }
+    let images = Depth { look: 16, ..SHALLOW };
+    let work = Depth { look: 64, second: 8, ..SHALLOW };
+    let all = Depth { look: 8, recovery: 8, second: 2, ..SHALLOW };
+    let steps = [("shards", Some(images)), ("shards", None), ("grouped-bare", Some(images))]
+        .into_iter()
+        .chain(["shards", "grouped-bare", "plain"].map(|name| (name, Some(work))))
+        .chain(VARIANTS.map(|variant| (variant.name, Some(all))));
+    for (name, depth) in steps {
+        let Some(variant) = Variant::named(name) else { continue };
+        let explored = match depth {
+            Some(depth) => exploration(variant, seed, &dropped, depth).explore(),
+            None => faults::explore(variant, seed, &dropped, (0, 8), 1),
+        };
+        looked += explored.opened;
+        if let Some(line) = explored.violations.into_iter().next() {
+            return Verdict { looked, violation: Some(line) };
         }
     }
     Verdict { looked, violation: None }

@@ -149,6 +149,12 @@ impl Parse for Filter {
     const ACCEPTS: &'static str = "`error` `warn` `info` `debug` `trace`, or `target=level,…`";
 
     fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        // A bare word that is no level would be taken for a target, and silence everything else.
+        let is_level = |word: &str| word.parse::<tracing::level_filters::LevelFilter>().is_ok();
+        let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        if let Some(word) = words.find(|word| !word.contains(['=', '[', ':']) && !is_level(word)) {
+            return Err(format!("is not a log filter: {word:?} is no level"));
+        }
         match EnvFilter::try_new(text) {
             Ok(_) => Ok(Self(text.to_owned())),
             Err(error) => Err(format!("is not a log filter: {error}")),
