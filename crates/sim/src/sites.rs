@@ -1,7 +1,16 @@
 //! Sync sites left out, one at a time: a test of the tests. Each must be missed by some image.
 
-use crate::crash::{Depth, Exploration};
+use std::path::Path;
+use std::sync::Arc;
+
+use queen_io::SimDisk;
+use queen_io::sim::Choice;
+use queen_state::Keyspace;
+use queen_store::{Change, Checkpoint, DiskStore};
+
+use crate::crash::{Depth, Exploration, drop_sites};
 use crate::faults;
+use crate::node::{DATA, new_disk};
 use crate::variant::{VARIANTS, Variant};
 
 /// Nothing but the images themselves.
@@ -38,7 +47,10 @@ pub fn all(seed: u64) -> Result<Vec<String>, String> {
 /// Explores without the site until something is wrong.
 pub fn catch(site: &str, seed: u64) -> Verdict {
     let dropped = [site.to_owned()];
-    let mut looked = 0;
+    if let Err(reason) = store_alone(&dropped) {
+        return Verdict { looked: 1, violation: Some(format!("the store alone: {reason}")) };
+    }
+    let mut looked = 1;
     // What the first start does wrong shows in the images themselves; what a recovery leaves out shows after it.
     let images = Depth { look: 16, ..SHALLOW };
     let work = Depth { look: 64, second: 8, ..SHALLOW };
@@ -59,6 +71,25 @@ pub fn catch(site: &str, seed: u64) -> Verdict {
         }
     }
     Verdict { looked, violation: None }
+}
+
+/// A node syncs the directory above its store once more when it opens its logs, so only a store by itself shows
+/// whether it does so too.
+fn store_alone(dropped: &[String]) -> Result<(), String> {
+    let open = |disk: &SimDisk| {
+        drop_sites(disk, dropped);
+        let path = Path::new(DATA).join("store");
+        DiskStore::open(Arc::new(disk.clone()), &path).map_err(|error| error.to_string())
+    };
+    let disk = new_disk();
+    let mut store = open(&disk)?;
+    store.load(&mut |_, _, _| Ok(())).map_err(|error| error.to_string())?;
+    let (keyspace, key, value) = (Keyspace::Meta, b"k".to_vec(), Some(b"v".to_vec()));
+    let mut changes = std::iter::once(Change { keyspace, key, value });
+    store.write(&mut changes).map_err(|error| error.to_string())?;
+    let mut left = open(&disk.crash_now(&Choice::AllLost))?;
+    let loaded = left.load(&mut |_, _, _| Ok(())).map_err(|error| error.to_string())?;
+    if loaded.rows == 1 { Ok(()) } else { Err("a reported write is gone".to_owned()) }
 }
 
 fn exploration(variant: Variant, seed: u64, dropped: &[String], depth: Depth) -> Exploration<'_> {

@@ -137,3 +137,23 @@ fn every_flipped_bit_and_every_length_is_refused() {
         refused(&bytes[..len]);
     }
 }
+
+/// The process ends between the rename and its sync, and starts again: what it then loads must stay loaded.
+#[test]
+fn what_a_load_hands_out_survives_a_power_cut() {
+    let disk = SimDisk::new();
+    let mut store = open(&disk).unwrap();
+    load(&mut store).unwrap();
+    let mut model = Model::new();
+    let first = random_changes(&mut model, 0, 8);
+    store.write(&mut first.into_iter()).unwrap();
+    let before = disk.calls();
+    let second = random_changes(&mut model, 1, 8);
+    // Open, write, sync, rename, and the sync of the directory, which is interrupted.
+    disk.fail_call(before + 5, SimFault::Eintr);
+    assert!(store.write(&mut second.into_iter()).is_err());
+    let (rows, _) = load(&mut open(&disk).unwrap()).unwrap();
+    assert!(rows == model, "the rename is to be seen");
+    let left = disk.crash_now(&queen_io::sim::Choice::AllLost);
+    assert!(load(&mut open(&left).unwrap()).unwrap().0 == model, "and to stay");
+}
