@@ -59,17 +59,15 @@ impl FaultRun<'_> {
         // A node that went on made other calls than the clean one: its own history counts. One that stopped did as
         // the clean one up to there, which alone knows the entry that was under way.
         let own = ended.as_ref().ok().filter(|run| run.stopped.is_none());
-        let (clean, bounds) = match own {
-            Some(run) => (run, Bounds::at(disk.calls())),
-            None => {
-                // It may have borne the fault for a while: what it began before it stopped may be there.
-                let sent = ended.as_ref().ok().and_then(|run| run.history.sent.last());
-                let last = sent.map_or(0, |(_, index)| *index);
-                let began = clean.history.sent.iter().find(|(_, index)| *index == last);
-                let began = began.map_or(0, |(call, _)| *call + 1);
-                let written_by = self.call.max(began);
-                (clean, Bounds { answered_by: self.call - 1, written_by })
-            }
+        let (clean, bounds) = if let Some(run) = own {
+            (run, Bounds::at(disk.calls()))
+        } else {
+            // It may have borne the fault for a while: what it began before it stopped may be there.
+            let sent = ended.as_ref().ok().and_then(|run| run.history.sent.last());
+            let last = sent.map_or(0, |(_, index)| *index);
+            let began = clean.history.sent.iter().find(|(_, index)| *index == last);
+            let written_by = self.call.max(began.map_or(0, |(call, _)| *call + 1));
+            (clean, Bounds { answered_by: self.call - 1, written_by })
         };
         let mut rng = Rng::new(self.seed ^ self.call);
         self.cuts(&disk, &clean.history, bounds, &mut rng, figures)
