@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use metrics::{NoopRecorder, Recorder};
 use queen_broker::cycle::CycleLimits;
 use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
+use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
 use queen_planner::limits::Limits;
 use queen_record::layout::Shards;
@@ -52,8 +53,8 @@ pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
 impl start::Broker for OpenNode {
     type Api = Broker;
 
-    fn api(&self) -> Arc<Broker> {
-        self.node.api()
+    fn open(&self, gate: &Gate<Broker>) {
+        gate.open(self.node.api());
     }
 
     fn begin_stop(&self) {

@@ -41,8 +41,8 @@ pub(crate) trait Broker {
     /// What HTTP calls.
     type Api: Api;
 
-    /// The calls; valid until the process ends, refused after [`Broker::stop`].
-    fn api(&self) -> Arc<Self::Api>;
+    /// Lets the calls through the gate; they are refused after [`Broker::stop`].
+    fn open(&self, gate: &Gate<Self::Api>);
 
     /// Answers parked pops empty, now and from now on.
     fn begin_stop(&self);
@@ -144,7 +144,7 @@ impl Node<'_> {
                 return Err(reason);
             }
         };
-        gate.open(broker.api());
+        broker.open(&gate);
         self.is_open.store(true, Ordering::SeqCst);
         info!(%address, took_ms = millis(started.elapsed()), "serving");
 
@@ -274,11 +274,10 @@ mod tests {
     struct FakeBroker(mpsc::Sender<&'static str>);
 
     impl Broker for FakeBroker {
-        type Api = Gate<RealBroker>;
+        type Api = RealBroker;
 
-        fn api(&self) -> Arc<Gate<RealBroker>> {
-            Arc::new(Gate::new())
-        }
+        /// Stays closed: no test asks it.
+        fn open(&self, _: &Gate<RealBroker>) {}
 
         fn begin_stop(&self) {
             self.0.send("stopping").unwrap();

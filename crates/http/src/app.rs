@@ -17,6 +17,7 @@ use tracing::debug;
 use crate::body::{self, BodyBudget, BodyLimit};
 use crate::catch::catch;
 use crate::error::{Answer, ApiError};
+use crate::gate::Gate;
 use crate::options::AppOptions;
 use crate::origin;
 use crate::query::Query;
@@ -29,20 +30,25 @@ const DEADLINE_MAX: Duration = Duration::from_mins(1);
 /// The routes over one broker.
 #[derive(Debug)]
 pub struct App<A> {
-    pub(crate) api: Arc<A>,
+    gate: Arc<Gate<A>>,
     pub(crate) options: AppOptions,
     bodies: BodyBudget,
 }
 
 /// What every handler works with.
 pub(crate) struct Call<'a, A> {
-    pub(crate) api: &'a A,
+    pub(crate) gate: &'a Gate<A>,
     pub(crate) options: &'a AppOptions,
     pub(crate) query: Query<'a>,
     pub(crate) tenant: Tenant,
 }
 
 impl<A> Call<'_, A> {
+    /// The broker, once it is open.
+    pub(crate) fn api(&self) -> Result<&A, ApiError> {
+        Ok(self.gate.api()?)
+    }
+
     /// Deadline of writes other than a push.
     pub(crate) fn deadline(&self) -> Duration {
         self.options.statement_timeout.min(DEADLINE_MAX)
@@ -59,11 +65,11 @@ impl<A> Call<'_, A> {
 }
 
 impl<A: Api> App<A> {
-    /// The routes over `api`.
+    /// The routes over the broker behind `gate`.
     #[must_use]
-    pub fn new(api: Arc<A>, options: AppOptions) -> Self {
+    pub fn new(gate: Arc<Gate<A>>, options: AppOptions) -> Self {
         let bodies = BodyBudget::new(options.body_bytes_max);
-        Self { api, options, bodies }
+        Self { gate, options, bodies }
     }
 
     /// Answers one request; every failure is an answer too. Once `stopping` completes, no body is waited for.
@@ -107,7 +113,8 @@ impl<A: Api> App<A> {
         };
         let body = body::read(body, limit, &self.bodies, stopping).await?;
         let query = Query::new(parts.uri.query());
-        let call = Call { api: &*self.api, options: &self.options, query, tenant: Tenant::DEFAULT };
+        let call =
+            Call { gate: &self.gate, options: &self.options, query, tenant: Tenant::DEFAULT };
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop(body.room);
         answer

@@ -20,6 +20,7 @@
 pub mod time;
 
 mod app;
+mod auth;
 mod body;
 mod catch;
 mod conn;

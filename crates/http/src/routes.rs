@@ -1,4 +1,4 @@
-//! The table of routes. A path that is not here answers 404 `no_such_route`.
+//! From a path to a handler. A path that is no route answers 404 `no_such_route`.
 //!
 //! Paths are split at `/` first and each name is percent-decoded once afterwards, so a name may hold any
 //! character. An empty segment is no name: `//` and a slash at the end lead nowhere.
@@ -15,6 +15,7 @@ mod pop;
 mod push;
 mod queues;
 mod shared;
+mod table;
 
 use bytes::Bytes;
 use hyper::Method;
@@ -23,30 +24,14 @@ use queen_broker::api::{Api, PopTarget};
 
 use crate::app::Call;
 use crate::error::{Answer, ApiError};
+use table::{Effect, Op, RouteSpec, SEGMENTS_MAX};
 
-/// A route with its names.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    Push,
-    Pop(PopTarget),
-    Ack,
-    Extend { lease: String },
-    Configure,
-    DeleteQueue { queue: String },
-    Queues,
-    Queue { queue: String },
-    RefreshStats,
-    DeadLetters,
-    Message { partition: String, transaction_id: String },
-    DeleteGroup { group: String, queue: Option<String> },
-    Health,
-    Metrics,
-    Prometheus,
-    Status,
+/// A route of the table with the names of one request.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) spec: &'static RouteSpec,
+    names: Vec<String>,
 }
-
-/// Segments of the longest path.
-const SEGMENTS_MAX: usize = 7;
 
 impl Route {
     /// The route of a request.
@@ -68,85 +53,24 @@ impl Route {
         }
         let segments = segments.get(..count).unwrap_or_default();
         // HEAD is GET without the body, but a pop changes something and has no HEAD.
-        let wanted = if method == Method::HEAD { "GET" } else { method.as_str() };
-        match Self::lookup(wanted, segments)? {
-            Some(route) if method == Method::HEAD && route.is_change() => {
+        let is_head = method == Method::HEAD;
+        let wanted = if is_head { "GET" } else { method.as_str() };
+        match table::find(wanted, segments) {
+            Some((spec, _)) if is_head && spec.effect == Effect::Changes => {
                 Err(ApiError::method_not_allowed())
             }
-            Some(route) => Ok(route),
-            None => {
-                for other in ["GET", "POST", "DELETE"] {
-                    if Self::lookup(other, segments)?.is_some() {
-                        return Err(ApiError::method_not_allowed());
-                    }
-                }
-                Err(ApiError::no_such_route(path))
+            Some((spec, names)) => {
+                let names = names.into_iter().map(name).collect::<Result<_, _>>()?;
+                Ok(Self { spec, names })
             }
+            None if table::exists(segments) => Err(ApiError::method_not_allowed()),
+            None => Err(ApiError::no_such_route(path)),
         }
     }
 
-    fn lookup(method: &str, segments: &[&str]) -> Result<Option<Self>, ApiError> {
-        let route = match (method, segments) {
-            ("POST", ["api", "v1", "push"]) => Self::Push,
-            ("GET", ["api", "v1", "pop", "queue", queue]) => {
-                Self::Pop(PopTarget::Queue(name(queue)?))
-            }
-            ("GET", ["api", "v1", "pop", "queue", queue, "partition", partition]) => {
-                Self::Pop(PopTarget::Partition { queue: name(queue)?, partition: name(partition)? })
-            }
-            ("POST", ["api", "v1", "ack"] | ["api", "v1", "ack", "batch"]) => Self::Ack,
-            ("POST", ["api", "v1", "lease", lease, "extend"]) => {
-                Self::Extend { lease: name(lease)? }
-            }
-            ("POST", ["api", "v1", "configure"]) => Self::Configure,
-            ("POST", ["api", "v1", "stats", "refresh"]) => Self::RefreshStats,
-            ("GET", ["api", "v1", "resources", "queues"]) => Self::Queues,
-            ("GET", ["api", "v1", "resources", "queues", queue]) => {
-                Self::Queue { queue: name(queue)? }
-            }
-            ("DELETE", ["api", "v1", "resources", "queues", queue]) => {
-                Self::DeleteQueue { queue: name(queue)? }
-            }
-            ("GET", ["api", "v1", "dlq"]) => Self::DeadLetters,
-            ("GET", ["api", "v1", "messages", partition, transaction_id]) => {
-                let (partition, transaction_id) = (name(partition)?, name(transaction_id)?);
-                Self::Message { partition, transaction_id }
-            }
-            ("DELETE", ["api", "v1", "consumer-groups", group]) => {
-                Self::DeleteGroup { group: name(group)?, queue: None }
-            }
-            ("DELETE", ["api", "v1", "consumer-groups", group, "queues", queue]) => {
-                Self::DeleteGroup { group: name(group)?, queue: Some(name(queue)?) }
-            }
-            ("GET", ["health"]) => Self::Health,
-            ("GET", ["metrics"]) => Self::Metrics,
-            ("GET", ["metrics", "prometheus"]) => Self::Prometheus,
-            ("GET", ["status"]) => Self::Status,
-            _ => return Ok(None),
-        };
-        Ok(Some(route))
-    }
-
-    /// Whether carrying it out changes something; a pop leases or commits.
+    /// Whether carrying it out changes something.
     pub(crate) fn is_change(&self) -> bool {
-        match self {
-            Self::Push
-            | Self::Pop(_)
-            | Self::Ack
-            | Self::Extend { .. }
-            | Self::Configure
-            | Self::DeleteQueue { .. }
-            | Self::RefreshStats
-            | Self::DeleteGroup { .. } => true,
-            Self::Queues
-            | Self::Queue { .. }
-            | Self::DeadLetters
-            | Self::Message { .. }
-            | Self::Health
-            | Self::Metrics
-            | Self::Prometheus
-            | Self::Status => false,
-        }
+        self.spec.effect == Effect::Changes
     }
 }
 
@@ -156,25 +80,36 @@ pub(crate) async fn dispatch<A: Api>(
     route: Route,
     body: Bytes,
 ) -> Result<Answer, ApiError> {
-    match route {
-        Route::Push => push::push(call, &body).await,
-        Route::Pop(target) => pop::pop(call, target).await,
-        Route::Ack => ack::ack(call, &body).await,
-        Route::Extend { lease } => lease::extend(call, lease, &body).await,
-        Route::Configure => configure::configure(call, &body).await,
-        Route::DeleteQueue { queue } => queues::delete(call, queue).await,
-        Route::Queues => queues::list(call).await,
-        Route::Queue { queue } => queues::detail(call, queue).await,
-        Route::RefreshStats => Ok(metrics::refresh()),
-        Route::DeadLetters => dead_letters::list(call).await,
-        Route::Message { partition, transaction_id } => {
-            messages::detail(call, &partition, transaction_id).await
+    let mut names = route.names.into_iter();
+    // The table's own test holds that a path has the names that its handler takes.
+    let mut name = || names.next().unwrap_or_default();
+    match route.spec.op {
+        Op::Push => push::push(call, &body).await,
+        Op::PopQueue => pop::pop(call, PopTarget::Queue(name())).await,
+        Op::PopPartition => {
+            pop::pop(call, PopTarget::Partition { queue: name(), partition: name() }).await
         }
-        Route::DeleteGroup { group, queue } => groups::delete(call, group, queue).await,
-        Route::Health => Ok(health::health(call)),
-        Route::Metrics => Ok(metrics::json(call)),
-        Route::Prometheus => Ok(metrics::prometheus(call)),
-        Route::Status => Ok(metrics::status()),
+        Op::Ack => ack::ack(call, &body).await,
+        Op::Extend => lease::extend(call, name(), &body).await,
+        Op::Configure => configure::configure(call, &body).await,
+        Op::DeleteQueue => queues::delete(call, name()).await,
+        Op::Queues => queues::list(call).await,
+        Op::Queue => queues::detail(call, name()).await,
+        Op::RefreshStats => Ok(metrics::refresh()),
+        Op::DeadLetters => dead_letters::list(call).await,
+        Op::Message => {
+            let partition = name();
+            messages::detail(call, &partition, name()).await
+        }
+        Op::DeleteGroup => groups::delete(call, name(), None).await,
+        Op::DeleteGroupOnQueue => {
+            let group = name();
+            groups::delete(call, group, Some(name())).await
+        }
+        Op::Health => Ok(health::health(call)),
+        Op::Metrics => Ok(metrics::json(call)),
+        Op::Prometheus => Ok(metrics::prometheus(call)),
+        Op::Status => Ok(metrics::status()),
     }
 }
 
@@ -190,21 +125,33 @@ fn name(segment: &str) -> Result<String, ApiError> {
 mod tests {
     use super::*;
 
-    fn check(method: &Method, path: &str, expected: &Result<Route, u16>) {
+    fn check(method: &Method, path: &str, expected: Result<(Op, &[&str]), u16>) {
         let found = Route::find(method, path);
-        let found = found.map_err(|error| error.into_answer().status().as_u16());
-        assert_eq!(&found, expected, "{method} {path}");
+        let found = match &found {
+            Ok(route) => Ok((route.spec.op, route.names.iter().map(String::as_str).collect())),
+            Err(_) => Err(()),
+        };
+        match (found, expected) {
+            (Ok(found), Ok((op, names))) => {
+                assert_eq!(found, (op, names.to_vec()), "{method} {path}");
+            }
+            (Err(()), Err(status)) => {
+                let error = Route::find(method, path).unwrap_err();
+                assert_eq!(error.into_answer().status().as_u16(), status, "{method} {path}");
+            }
+            (found, expected) => panic!("{method} {path}: {found:?}, expected {expected:?}"),
+        }
     }
 
     #[test]
     fn names_are_decoded_once_after_the_split() {
-        let queue = |name: &str| Ok(Route::Queue { queue: name.to_owned() });
-        check(&Method::GET, "/api/v1/resources/queues/a%2Fb%20c+d", &queue("a/b c+d"));
-        check(&Method::GET, "/api/v1/resources/queues/%252F", &queue("%2F"));
-        check(&Method::GET, "/api/v1/resources/queues/..%2f..%2fetc", &queue("../../etc"));
-        check(&Method::GET, "/api/v1/resources/queues/%00;x", &queue("\0;x"));
-        check(&Method::GET, "/api/v1/resources/queues/%FF", &Err(400));
-        check(&Method::GET, "/api/v1/resources/queues/.", &queue("."));
+        let find = |path: &str, name: &str| check(&Method::GET, path, Ok((Op::Queue, &[name])));
+        find("/api/v1/resources/queues/a%2Fb%20c+d", "a/b c+d");
+        find("/api/v1/resources/queues/%252F", "%2F");
+        find("/api/v1/resources/queues/..%2f..%2fetc", "../../etc");
+        find("/api/v1/resources/queues/%00;x", "\0;x");
+        find("/api/v1/resources/queues/.", ".");
+        check(&Method::GET, "/api/v1/resources/queues/%FF", Err(400));
     }
 
     #[test]
@@ -218,18 +165,17 @@ mod tests {
             "/api/v1/%70ush",
             "/API/v1/push",
         ] {
-            check(&Method::POST, path, &Err(404));
+            check(&Method::POST, path, Err(404));
         }
-        check(&Method::GET, "/api/v1/pop", &Err(404));
-        check(&Method::GET, "/a/b/c/d/e/f/g/h/i/j", &Err(404));
+        check(&Method::GET, "/a/b/c/d/e/f/g/h/i/j", Err(404));
     }
 
     #[test]
     fn methods() {
-        check(&Method::HEAD, "/health", &Ok(Route::Health));
-        check(&Method::HEAD, "/api/v1/pop/queue/q", &Err(405));
-        check(&Method::GET, "/api/v1/push", &Err(405));
-        check(&Method::PUT, "/api/v1/resources/queues/q", &Err(405));
-        check(&Method::from_bytes(b"get").unwrap(), "/health", &Err(405));
+        check(&Method::HEAD, "/health", Ok((Op::Health, &[])));
+        check(&Method::HEAD, "/api/v1/pop/queue/q", Err(405));
+        check(&Method::GET, "/api/v1/push", Err(405));
+        check(&Method::PUT, "/api/v1/resources/queues/q", Err(405));
+        check(&Method::from_bytes(b"get").unwrap(), "/health", Err(405));
     }
 }

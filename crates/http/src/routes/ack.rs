@@ -23,7 +23,7 @@ pub(crate) async fn ack<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answe
         return Ok(render(&[], &[]));
     }
     let ids: Vec<String> = items.iter().map(|item| item.transaction_id.clone()).collect();
-    let answers = call.api.ack(call.tenant, group, items, call.deadline()).await?;
+    let answers = call.api()?.ack(call.tenant, group, items, call.deadline()).await?;
     call.count(|stats| &stats.ack_messages, answers.len());
     Ok(render(&ids, &answers))
 }

@@ -34,7 +34,7 @@ pub(crate) async fn configure<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result
     };
     let patch = patch(&body)?;
     let deadline = call.deadline();
-    let done = call.api.configure(call.tenant, queue.clone(), patch, replace, deadline).await?;
+    let done = call.api()?.configure(call.tenant, queue.clone(), patch, replace, deadline).await?;
     let mut json = Json::new();
     json.raw("{").field("configured").bool(true).field("queueId").uuid(&done.queue_id);
     json.field("partitionId").null().field("queue").string(&queue);

@@ -19,7 +19,7 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     let limit = query.integer("limit")?.map_or(LIMIT_DEFAULT, count).clamp(1, LIMIT_MAX);
     let offset = query.integer("offset")?.map_or(0, count);
     let page = call
-        .api
+        .api()?
         .dead_letters(DeadLetterQuery {
             tenant: call.tenant,
             queue: owned("queue")?,

@@ -14,7 +14,7 @@ pub(crate) async fn delete<A: Api>(
 ) -> Result<Answer, ApiError> {
     let metadata = call.query.boolean("deleteMetadata")?.unwrap_or(true);
     let (name, on) = (group.clone(), queue.clone());
-    let done = call.api.delete_group(call.tenant, name, on, metadata, call.deadline()).await?;
+    let done = call.api()?.delete_group(call.tenant, name, on, metadata, call.deadline()).await?;
     let mut json = Json::new();
     json.raw("{").field("success").bool(true).field("consumerGroup").string(&group);
     json.field("queueName").option(queue.as_deref(), Json::string);

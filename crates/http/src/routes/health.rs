@@ -10,7 +10,7 @@ use crate::json::Json;
 
 /// 200 when the node serves, else 503 with the reason.
 pub(crate) fn health<A: Api>(call: &Call<'_, A>) -> Answer {
-    let health = call.api.health();
+    let health = call.gate.health();
     let (status, word) = if health.serving {
         (StatusCode::OK, "healthy")
     } else {

@@ -23,7 +23,7 @@ pub(crate) async fn extend<A: Api>(
     };
     // A lease's length is an i32 everywhere else.
     let seconds = seconds.clamp(1, i64::from(i32::MAX));
-    let extended = call.api.extend(call.tenant, lease.clone(), seconds, call.deadline()).await?;
+    let extended = call.api()?.extend(call.tenant, lease.clone(), seconds, call.deadline()).await?;
     let expires = extended.expires.filter(|_| extended.renewed > 0);
     let mut json = Json::new();
     json.raw("{").field("leaseId").string(&lease).field("success").bool(extended.renewed > 0);

@@ -16,7 +16,7 @@ pub(crate) async fn detail<A: Api>(
 ) -> Result<Answer, ApiError> {
     let missing = || ApiError::not_found("Message not found");
     let partition = partition_ref(partition).ok_or_else(missing)?;
-    let found = call.api.message(call.tenant, partition, transaction_id).await?;
+    let found = call.api()?.message(call.tenant, partition, transaction_id).await?;
     Ok(error::ok(render(&found.ok_or_else(missing)?)))
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn json<A: Api>(call: &Call<'_, A>) -> Answer {
     }
     json.raw("}").field("cpu").raw("{").field("user").u64(0).field("system").u64(0).raw("}");
     json.field("engine").string("raft").field("raft").raw("{");
-    health::node(&mut json, &call.api.health());
+    health::node(&mut json, &call.gate.health());
     json.field("quorumAckMs").null().raw("}}");
     error::ok(json)
 }

@@ -33,7 +33,7 @@ pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result
         PopTarget::Queue(queue) | PopTarget::Partition { queue, .. } => queue.clone(),
     };
     let group = read.request.group.clone();
-    let answer = call.api.pop(read.request).await.map_err(ApiError::of_pop)?;
+    let answer = call.api()?.pop(read.request).await.map_err(ApiError::of_pop)?;
     if answer.claims.is_empty() {
         return Ok(error::no_content());
     }

@@ -29,7 +29,7 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answ
         return Ok(render(&[], &[]));
     }
     let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
-    let answers = call.api.push(call.tenant, &items, call.push_deadline()).await?;
+    let answers = call.api()?.push(call.tenant, &items, call.push_deadline()).await?;
     call.count(|stats| &stats.push_messages, answers.len());
     Ok(render(&items, &answers))
 }

@@ -10,7 +10,7 @@ use crate::routes::shared::{counts_gross, counts_net, options};
 /// All queues, newest first; names and sizes only with `stats=lanes`.
 pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let is_lanes = call.query.text("stats")?.as_deref() == Some("lanes");
-    let queues = call.api.queues(call.tenant, !is_lanes).await?;
+    let queues = call.api()?.queues(call.tenant, !is_lanes).await?;
     let mut json = Json::with_capacity(64 + queues.len() * if is_lanes { 160 } else { 1024 });
     json.raw("{").field("queues").raw("[");
     for queue in &queues {
@@ -56,7 +56,7 @@ fn segments(json: &mut Json, messages: u64) {
 
 /// One queue with its partitions.
 pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, queue: String) -> Result<Answer, ApiError> {
-    let found = call.api.queue(call.tenant, queue, call.options.partitions_max).await?;
+    let found = call.api()?.queue(call.tenant, queue, call.options.partitions_max).await?;
     let Some(detail) = found else { return Err(ApiError::not_found("Queue not found")) };
     let queue = &detail.summary;
     let counts = queue.counts.unwrap_or_default();
@@ -95,7 +95,7 @@ fn partition(json: &mut Json, row: &PartitionSummary) {
 
 /// Removes a queue; one that does not exist is no failure.
 pub(crate) async fn delete<A: Api>(call: &Call<'_, A>, queue: String) -> Result<Answer, ApiError> {
-    let existed = call.api.delete_queue(call.tenant, queue.clone(), call.deadline()).await?;
+    let existed = call.api()?.delete_queue(call.tenant, queue.clone(), call.deadline()).await?;
     let mut json = Json::new();
     json.raw("{").field("deleted").bool(existed).field("existed").bool(existed);
     json.field("queue").string(&queue);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queen_broker::api::Api;
-use queen_http::{App, AppOptions, HttpStats, ServeOptions, SubscribeDefault, serve};
+use queen_http::{App, AppOptions, Gate, HttpStats, ServeOptions, SubscribeDefault, serve};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -46,7 +46,9 @@ impl Node {
 
     pub(crate) async fn start_with(app: AppOptions, serving: ServeOptions) -> Self {
         let fake = Arc::new(Fake::default());
-        let (address, stop, served) = listen(Arc::clone(&fake), app, serving).await;
+        let gate = Arc::new(Gate::new());
+        gate.open(Arc::clone(&fake));
+        let (address, stop, served) = listen(gate, app, serving).await;
         Self { fake, address, stop: Some(stop), served }
     }
 
@@ -72,16 +74,16 @@ impl Node {
     }
 }
 
-/// Serves `api` on a free port.
+/// Serves what is behind `gate` on a free port.
 pub(crate) async fn listen<A: Api>(
-    api: Arc<A>,
+    gate: Arc<Gate<A>>,
     app: AppOptions,
     serving: ServeOptions,
 ) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let app = Arc::new(App::new(api, app));
+    let app = Arc::new(App::new(gate, app));
     let served = tokio::spawn(serve(listener, app, serving, async move {
         stopped.await.ok();
     }));

@@ -1,0 +1,5 @@
+//! Who may call what.
+
+mod level;
+
+pub(crate) use level::Level;
