@@ -14,7 +14,7 @@ use crate::test::{Parts, Tally};
 /// How long one file may take; the longest sleeps for most of a minute by itself.
 const FILE_LIMIT: Duration = Duration::from_mins(15);
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 12] = [
     "test_queue",
     "test_push",
     "test_pop",
@@ -24,6 +24,9 @@ const FILES: [&str; 9] = [
     "test_ack_window",
     "test_dlq",
     "test_docs",
+    "test_complete",
+    "test_transaction",
+    "test_transaction_lease_fencing",
 ];
 
 /// Runs every file as a part of its own.

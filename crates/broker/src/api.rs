@@ -3,6 +3,9 @@
 //! Every call is asynchronous and may be dropped at any time: a pop whose future is dropped gives its claim
 //! back. A write's answer means that its entry is durable and applied on this node.
 
+mod letters;
+mod transaction;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use queen_model::{OptionsPatch, QueueOptions, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
+
+pub use letters::{LetterRef, LetterSelect, Replay, ReplayEnd, ReplayTo, Seek, SeekTo};
+pub use transaction::{
+    PositionSet, Rollback, RollbackReason, Transaction, TransactionAck, TransactionAnswer,
+};
 
 /// The consumer group of a pop or an ack that names none.
 pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
@@ -55,6 +63,30 @@ pub struct PushItem<'a> {
     pub payload: &'a [u8],
     /// The validated token's subject.
     pub producer_sub: Option<&'a str>,
+    /// Stored with the message; only transactions carry one.
+    pub trace_id: Option<Uuid>,
+}
+
+/// Messages that the caller framed, for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramedGroup {
+    /// Queue name, not empty.
+    pub queue: String,
+    /// Partition name.
+    pub partition: String,
+    /// Frames without flags, one after the other, each checked: ids, texts, payloads that are JSON.
+    pub frames: Bytes,
+    /// The same as the caller compressed it: one zstd frame with its content size.
+    pub packed: Bytes,
+}
+
+/// What a push brings.
+#[derive(Clone, Copy, Debug)]
+pub enum PushBatch<'a> {
+    /// Messages that the broker frames.
+    Items(&'a [PushItem<'a>]),
+    /// Messages that the caller framed; the subject is stamped on each.
+    Framed(&'a [FramedGroup], Option<&'a str>),
 }
 
 /// The verdict on one item, in input order.
@@ -89,6 +121,13 @@ pub enum PopTarget {
         /// Partition name.
         partition: String,
     },
+    /// Any partition of every queue with these labels; at least one is given.
+    Labels {
+        /// Only queues of this namespace.
+        namespace: Option<String>,
+        /// Only queues of this task.
+        task: Option<String>,
+    },
 }
 
 /// Where a group that does not exist yet starts, as the pop says it.
@@ -111,10 +150,12 @@ pub struct PopRequest {
     pub target: PopTarget,
     /// Group name; `QUEUE_MODE` when the request names none.
     pub group: String,
-    /// Messages at most, at least 1.
-    pub batch: u32,
-    /// Partitions at most, 1..=64; ignored when pinned.
-    pub partitions: u32,
+    /// Messages at most, at least 1; `None` takes the default, or what the autopilot chooses.
+    pub batch: Option<u32>,
+    /// Partitions at most, 1..=64; `None` as with the batch. Ignored when pinned.
+    pub partitions: Option<u32>,
+    /// Whether the broker chooses what is left out; wildcard pops only.
+    pub autopilot: bool,
     /// Whether to wait for a message, up to the deadline.
     pub wait: bool,
     /// Deadline of the call from now.
@@ -125,7 +166,15 @@ pub struct PopRequest {
     pub commit_on_delivery: bool,
     /// Used when this pop registers the group.
     pub subscribe: Subscribe,
+    /// Whether the group delivers only the newest message of a partition; used when this pop registers it. The stored
+    /// policy of a registered group wins.
+    pub conflation: Option<bool>,
 }
+
+/// Messages of a pop that names no batch.
+pub const BATCH_DEFAULT: u32 = 200;
+/// Partitions of a pop that names no number.
+pub const PARTITIONS_DEFAULT: u32 = 1;
 
 /// One delivered message; every field is a slice of one buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +215,19 @@ pub struct PopAnswer {
     pub lease: Option<Uuid>,
     /// One per partition.
     pub claims: Vec<Claim>,
+    /// Whether the group's policy is to deliver only the newest message.
+    pub conflates: bool,
+    /// What the autopilot chose, when it was asked to.
+    pub chosen: Option<Chosen>,
+}
+
+/// The sizes of a pop as the broker chose them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Messages at most.
+    pub batch: u32,
+    /// Partitions at most.
+    pub partitions: u32,
 }
 
 /// A verdict of a consumer about one message.
@@ -453,9 +515,16 @@ pub trait Api: Send + Sync + 'static {
     fn push(
         &self,
         tenant: Tenant,
-        items: &[PushItem<'_>],
+        batch: PushBatch<'_>,
         deadline: Duration,
     ) -> impl Future<Output = Result<Vec<PushAnswer>, CallError>> + Send;
+
+    /// Does all of a transaction or nothing.
+    fn transaction(
+        &self,
+        transaction: Transaction<'_>,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<TransactionAnswer, CallError>> + Send;
 
     /// Takes messages.
     fn pop(&self, request: PopRequest)
@@ -506,6 +575,39 @@ pub trait Api: Send + Sync + 'static {
         metadata: bool,
         deadline: Duration,
     ) -> impl Future<Output = Result<GroupDeleted, CallError>> + Send;
+
+    /// Pushes a copy of a dead letter and removes it, in one step; `None` when it is not there.
+    fn replay(
+        &self,
+        tenant: Tenant,
+        letter: LetterRef,
+        to: ReplayTo,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Option<Replay>, CallError>> + Send;
+
+    /// Removes dead letters; returns how many.
+    fn delete_letters(
+        &self,
+        tenant: Tenant,
+        select: LetterSelect,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<u64, CallError>> + Send;
+
+    /// Sets where a group starts to a time, on every queue where it is registered; returns on how many.
+    fn resubscribe(
+        &self,
+        tenant: Tenant,
+        group: String,
+        time: Micros,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<u64, CallError>> + Send;
+
+    /// Moves a group's cursors on a queue; returns how many, or `None` without such a queue or partition.
+    fn seek(
+        &self,
+        seek: Seek,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Option<u64>, CallError>> + Send;
 
     /// All queues, newest first; counts only with `counts`.
     fn queues(

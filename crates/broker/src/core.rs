@@ -13,6 +13,7 @@ use queen_io::Clock;
 use queen_record::ids::Micros;
 use queen_state::State;
 
+use crate::api::CallError;
 use crate::cycle::Input;
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
@@ -35,6 +36,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Notes damage that a read met, and turns it into the caller's error: never a silently empty answer.
+    pub(crate) fn damaged_read(&self, error: &str) -> CallError {
+        tracing::error!("damaged data met while serving: {error}");
+        self.metrics.checksum_failures.increment(1);
+        *self.damaged.lock() = Some(error.to_owned());
+        CallError::Internal(error.to_owned())
+    }
+
     /// Stops the node for good: nothing more is written or answered.
     pub(crate) fn fail(&self, reason: &str) {
         self.failed.lock().get_or_insert_with(|| reason.to_owned());

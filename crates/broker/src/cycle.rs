@@ -11,6 +11,7 @@ mod acks;
 mod admin;
 mod pops;
 mod pushes;
+mod transactions;
 mod waiters;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,11 +33,16 @@ use crate::api::CallError;
 use crate::lookup::{Found, Lookup, Reader};
 use acks::PendingAck;
 pub use acks::{AckCommand, AckDoneItem};
-pub use admin::{ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand};
+pub use admin::{
+    ConfigureCommand, DeleteGroupCommand, DeleteLettersCommand, DeleteQueueCommand, ExtendCommand,
+    ResubscribeCommand, SeekCommand,
+};
 use pops::PendingPop;
 pub use pops::{ClaimData, PopCommand, PopGranted};
 use pushes::PendingPush;
 pub use pushes::{PartAnswer, PushCommand};
+use transactions::PendingTransaction;
+pub use transactions::{TransactionCommand, TransactionOutcome};
 use waiters::Waiters;
 
 /// A map without iteration order.
@@ -56,6 +62,8 @@ pub enum Input {
     Abandon(u64),
     /// An acknowledgment call.
     Ack(AckCommand),
+    /// A transaction.
+    Transaction(Box<TransactionCommand>),
     /// A lease extension.
     Extend(ExtendCommand),
     /// A queue to be made or changed.
@@ -64,6 +72,12 @@ pub enum Input {
     DeleteQueue(DeleteQueueCommand),
     /// A group to be deleted.
     DeleteGroup(DeleteGroupCommand),
+    /// Dead letters to be removed.
+    DeleteLetters(DeleteLettersCommand),
+    /// A group's start to be set.
+    Resubscribe(ResubscribeCommand),
+    /// A group's cursors to be moved.
+    Seek(SeekCommand),
     /// An answer from the logs.
     Found(Found),
     /// The node stops: parked pops are answered empty, and later ones at once.
@@ -134,7 +148,10 @@ pub struct Cycle {
     applied: u64,
     pushes: Table<u64, PendingPush>,
     acks: Table<u64, PendingAck>,
+    transactions: Table<u64, PendingTransaction>,
     pops: Table<u64, PendingPop>,
+    /// Pops of each group that are waiting or under way.
+    popping: Table<EngineGroup, u32>,
     tickets: u64,
     waiters: Waiters,
     /// Ends of parked pops.
@@ -167,7 +184,9 @@ impl Cycle {
             applied: state.applied().0,
             pushes: Table::default(),
             acks: Table::default(),
+            transactions: Table::default(),
             pops: Table::default(),
+            popping: Table::default(),
             tickets: 0,
             waiters: Waiters::default(),
             deadlines: BTreeSet::new(),
@@ -232,12 +251,16 @@ impl Cycle {
             Input::Pop(command) => self.pop(state, reader, draft, command),
             Input::Abandon(token) => self.abandon(state, token),
             Input::Ack(command) => self.ack(state, draft, command),
+            Input::Transaction(command) => self.transaction(state, draft, *command),
             Input::Extend(command) => self.extend(state, draft, command),
             Input::Configure(command) => self.configure(state, draft, command),
             Input::DeleteQueue(command) => self.delete_queue(state, draft, &command.0, command.1),
             Input::DeleteGroup(command) => self.delete_group(state, draft, command),
+            Input::DeleteLetters(command) => self.delete_letters(state, draft, command),
+            Input::Resubscribe(command) => self.resubscribe(state, draft, command),
+            Input::Seek(command) => self.seek(state, draft, command),
             Input::Found(found) => self.found(state, reader, draft, found),
-            Input::Stop => self.stop_pops(),
+            Input::Stop => self.stop_pops(state),
         }
     }
 
@@ -379,8 +402,8 @@ impl Cycle {
             return;
         }
         if self.collects > Micros(0) && self.limits.idle_unload_s > 0 {
-            let in_use: BTreeSet<EngineGroup> = self.pops.values().map(PendingPop::group).collect();
-            self.engine.collect(|group| in_use.contains(&group));
+            let popping = &self.popping;
+            self.engine.collect(|group| popping.contains_key(&group));
         }
         self.collects = now.plus_seconds(self.limits.idle_unload_s.max(1));
     }
@@ -404,6 +427,7 @@ impl Cycle {
     pub fn is_busy(&self) -> bool {
         !self.pushes.is_empty()
             || !self.acks.is_empty()
+            || !self.transactions.is_empty()
             || !self.pops.is_empty()
             || self.has_answers()
     }

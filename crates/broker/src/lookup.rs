@@ -9,7 +9,7 @@ use queen_planner::push::{HashQuestion, PushFacts};
 use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
-use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
+use queen_record::ids::{LogId, Micros, Offset, PartitionId, QueueId, TxHash};
 
 /// Why the logs cannot answer. Never served as an empty answer.
 #[derive(Debug, thiserror::Error)]
@@ -253,6 +253,7 @@ impl Reader {
     pub fn read_claim(&self, claim: &Claim, bytes_max: u64) -> Result<ClaimRead, LookupError> {
         let log = self.log(claim.route, claim.partition);
         let from = match claim.from {
+            ClaimFrom::Newest { .. } => return self.read_newest(log, claim),
             ClaimFrom::Offset(offset) => Some(offset),
             ClaimFrom::Time(time) => {
                 let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
@@ -268,6 +269,39 @@ impl Reader {
         select(claim, from, records)
     }
 
+    /// Reads the newest message of a claim that may be delivered.
+    fn read_newest(&self, log: LogId, claim: &Claim) -> Result<ClaimRead, LookupError> {
+        let ClaimFrom::Newest { wanted, last, since } = claim.from else {
+            return Err(missing(claim.partition, Offset(0)));
+        };
+        let too_young = match claim.deliver_until {
+            Some(until) => {
+                self.qlog.first_at_or_after(log, claim.partition, Micros(until.0 + 1))?
+            }
+            None => None,
+        };
+        let newest = match too_young {
+            Some((offset, _)) => offset.0.checked_sub(1).map(Offset),
+            None => Some(last),
+        };
+        let nothing = || ClaimRead {
+            delivered: Delivered {
+                first: wanted,
+                hashes: Vec::new(),
+                too_young: too_young.map(|(_, created)| created),
+            },
+            records: Vec::new(),
+        };
+        let Some(newest) = newest.filter(|newest| *newest >= wanted) else { return Ok(nothing()) };
+        let limit = ReadLimit { messages: 1, bytes: 1 };
+        let records = self.qlog.read(log, claim.partition, newest, limit)?;
+        let is_before = |since: Micros| records.iter().any(|record| record.created < since);
+        if since.is_some_and(is_before) {
+            return Ok(nothing());
+        }
+        select(claim, newest, records)
+    }
+
     /// Reads a claim if it is in memory.
     ///
     /// # Errors
@@ -277,7 +311,11 @@ impl Reader {
         claim: &Claim,
         bytes_max: u64,
     ) -> Result<Option<ClaimRead>, LookupError> {
-        let ClaimFrom::Offset(from) = claim.from else { return Ok(None) };
+        let from = match claim.from {
+            ClaimFrom::Offset(from) => from,
+            ClaimFrom::Newest { last, .. } if claim.deliver_until.is_none() => last,
+            ClaimFrom::Time(_) | ClaimFrom::Newest { .. } => return Ok(None),
+        };
         let log = self.log(claim.route, claim.partition);
         let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
         match self.qlog.try_read(log, claim.partition, from, limit)? {

@@ -2,6 +2,8 @@
 //!
 //! None of it needs the state, so none of it is done on the planning thread.
 
+mod framed;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +21,7 @@ use queen_record::hash::tx_hash;
 use queen_record::ids::{Tenant, TxHash, UUID_TEXT_LEN, Uuid};
 use rand::Rng;
 
-use crate::api::PushItem;
+use crate::api::{PushBatch, PushItem};
 
 /// Source of message ids.
 pub trait MintIds: Send + Sync + 'static {
@@ -78,49 +80,69 @@ struct Building<'a> {
     frames: Vec<u8>,
 }
 
-/// Prepares a push.
+/// Prepares what a push brings.
 ///
 /// # Errors
 /// A refusal of the whole push: names or a transactionId over their limits.
 pub fn prepare(
+    tenant: Tenant,
+    batch: PushBatch<'_>,
+    ids: &dyn MintIds,
+    zstd_level: i32,
+) -> Result<Prepared, Refusal> {
+    match batch {
+        PushBatch::Items(items) => prepare_items(tenant, items, ids, zstd_level),
+        PushBatch::Framed(groups, sub) => framed::prepare(tenant, groups, sub, zstd_level),
+    }
+}
+
+fn prepare_items(
     tenant: Tenant,
     items: &[PushItem<'_>],
     ids: &dyn MintIds,
     zstd_level: i32,
 ) -> Result<Prepared, Refusal> {
     let minted = ids.mint(items.len());
-    let mut building: Vec<Building<'_>> = Vec::new();
-    let mut by_name: HashMap<(&str, &str), u32, FixedState> = HashMap::default();
+    let mut split = Split::default();
     let mut places = Vec::with_capacity(items.len());
-    let mut last: Option<(&str, &str, u32)> = None;
     for (item, id) in items.iter().zip(minted) {
-        let known = last
-            .filter(|(queue, partition, _)| (*queue, *partition) == (item.queue, item.partition))
-            .map(|(.., part)| part);
-        let part = match known {
-            Some(part) => part,
-            None => {
-                if let Some(part) = by_name.get(&(item.queue, item.partition)) {
-                    *part
-                } else {
-                    check_names(item.queue, item.partition)?;
-                    let part = index(building.len());
-                    by_name.insert((item.queue, item.partition), part);
-                    let (queue, partition) = (item.queue, item.partition);
-                    let frames = Vec::with_capacity(item.payload.len() + 96);
-                    building.push(Building { queue, partition, items: Vec::new(), frames });
-                    part
-                }
-            }
-        };
-        last = Some((item.queue, item.partition, part));
-        if let Some(building) = building.get_mut(part as usize) {
+        let part = split.part(item.queue, item.partition, item.payload.len() + 96)?;
+        if let Some(building) = split.building.get_mut(part as usize) {
             places.push((part, index(building.items.len())));
             add(building, item, id)?;
         }
     }
-    let parts = building.into_iter().map(|part| finish(tenant, part, zstd_level)).collect();
+    let parts = split.building.into_iter().map(|part| finish(tenant, part, zstd_level)).collect();
     Ok(Prepared { parts, places })
+}
+
+/// The parts of a push while it is split.
+#[derive(Default)]
+struct Split<'a> {
+    building: Vec<Building<'a>>,
+    by_name: HashMap<(&'a str, &'a str), u32, FixedState>,
+    last: Option<(&'a str, &'a str, u32)>,
+}
+
+impl<'a> Split<'a> {
+    /// The part of a (queue, partition); neighbours mostly share theirs.
+    fn part(&mut self, queue: &'a str, partition: &'a str, bytes: usize) -> Result<u32, Refusal> {
+        if let Some((.., part)) = self.last.filter(|(q, p, _)| (*q, *p) == (queue, partition)) {
+            return Ok(part);
+        }
+        let part = if let Some(part) = self.by_name.get(&(queue, partition)) {
+            *part
+        } else {
+            check_names(queue, partition)?;
+            let part = index(self.building.len());
+            self.by_name.insert((queue, partition), part);
+            let frames = Vec::with_capacity(bytes);
+            self.building.push(Building { queue, partition, items: Vec::new(), frames });
+            part
+        };
+        self.last = Some((queue, partition, part));
+        Ok(part)
+    }
 }
 
 fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(), Refusal> {
@@ -135,7 +157,7 @@ fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(),
     let frame = FrameRef {
         flags: 0,
         id,
-        trace: None,
+        trace: item.trace_id,
         transaction_id,
         producer_sub: item.producer_sub,
         data: item.payload,
@@ -166,6 +188,7 @@ fn finish(tenant: Tenant, mut building: Building<'_>, zstd_level: i32) -> PushPa
         items: building.items,
         frames: building.frames.into(),
         packed,
+        ids_are_callers: false,
     }
 }
 
@@ -204,7 +227,14 @@ mod tests {
     use super::*;
 
     fn item<'a>(queue: &'a str, partition: &'a str, id: Option<&'a str>) -> PushItem<'a> {
-        PushItem { queue, partition, transaction_id: id, payload: b"{}", producer_sub: None }
+        PushItem {
+            queue,
+            partition,
+            transaction_id: id,
+            payload: b"{}",
+            producer_sub: None,
+            trace_id: None,
+        }
     }
 
     #[test]
@@ -217,7 +247,7 @@ mod tests {
             item("q", "a", Some("1")),
             item("r", "a", None),
         ];
-        let prepared = prepare(Tenant::DEFAULT, &items, &ids, 1).unwrap();
+        let prepared = prepare_items(Tenant::DEFAULT, &items, &ids, 1).unwrap();
         assert_eq!(prepared.places, [(0, 0), (1, 0), (0, 1), (0, 2), (2, 0)]);
         let leaders: Vec<_> = prepared.parts[0].items.iter().map(|item| item.leader).collect();
         assert_eq!(leaders, [None, None, Some(0)]);
@@ -236,11 +266,14 @@ mod tests {
     fn limits_refuse_the_whole_push() {
         let ids = ClockIds::new(Arc::new(ManualClock::new(0)));
         let long = "n".repeat(412);
-        let refused = prepare(Tenant::DEFAULT, &[item("", &long, None)], &ids, 1).unwrap_err();
+        let refused =
+            prepare_items(Tenant::DEFAULT, &[item("", &long, None)], &ids, 1).unwrap_err();
         assert_eq!(refused.code(), "name_too_long");
-        assert!(prepare(Tenant::DEFAULT, &[item("", &long[1..], None)], &ids, 1).is_ok());
+        assert!(prepare_items(Tenant::DEFAULT, &[item("", &long[1..], None)], &ids, 1).is_ok());
         let long = "t".repeat(65_536);
-        assert!(prepare(Tenant::DEFAULT, &[item("q", "p", Some(&long))], &ids, 1).is_err());
-        assert!(prepare(Tenant::DEFAULT, &[item("q", "p", Some(&long[1..]))], &ids, 1).is_ok());
+        assert!(prepare_items(Tenant::DEFAULT, &[item("q", "p", Some(&long))], &ids, 1).is_err());
+        assert!(
+            prepare_items(Tenant::DEFAULT, &[item("q", "p", Some(&long[1..]))], &ids, 1).is_ok()
+        );
     }
 }

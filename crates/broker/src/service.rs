@@ -1,29 +1,33 @@
 //! The front door: turns calls into commands, waits for their answers, decodes what was granted.
 
+mod moves;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use queen_model::OptionsPatch;
-use queen_planner::push::PushVerdict;
+use queen_planner::push::{PushPart, PushVerdict};
 use queen_record::frame::Frames;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::{
     AckAnswer, AckItem, Api, CallError, Claim, Configured, DeadLetterPage, DeadLetterQuery,
-    Extended, GroupDeleted, Health, Message, MessageDetail, PartitionRef, PopAnswer, PopRequest,
-    PushAnswer, PushItem, PushStatus, QueueDetail, QueueSummary,
+    Extended, GroupDeleted, Health, LetterRef, LetterSelect, Message, MessageDetail, PartitionRef,
+    PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus, QueueDetail, QueueSummary, Replay,
+    ReplayTo, Seek, Transaction, TransactionAnswer,
 };
 use crate::core::Shared;
 use crate::cycle::{
     AckCommand, ClaimData, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand,
-    Input, PopCommand, PopGranted, PushCommand,
+    Input, PartAnswer, PopCommand, PopGranted, PushCommand, ResubscribeCommand, TransactionCommand,
+    TransactionOutcome,
 };
 use crate::inbox::NotTaken;
 use crate::lookup::frames_of;
-use crate::prepare::{MintIds, prepare};
+use crate::prepare::{MintIds, Prepared, prepare};
 use crate::views;
 
 /// Settings of the front door.
@@ -133,42 +137,44 @@ impl Api for Broker {
     async fn push(
         &self,
         tenant: Tenant,
-        items: &[PushItem<'_>],
+        batch: PushBatch<'_>,
         deadline: Duration,
     ) -> Result<Vec<PushAnswer>, CallError> {
-        let bytes = items.iter().map(|item| item.payload.len() + 128).sum();
-        let permit = self.admit(bytes).await?;
-        let prepared = prepare(tenant, items, &*self.ids, self.options.zstd_level)?;
-        let minted: Vec<Vec<Uuid>> = prepared
-            .parts
-            .iter()
-            .map(|part| part.items.iter().map(|item| item.id).collect())
-            .collect();
-        let parts = prepared.parts;
+        let permit = self.admit(bytes_of(batch)).await?;
+        let prepared = prepare(tenant, batch, &*self.ids, self.options.zstd_level)?;
+        let Handed { parts, minted, places } = hand_over(prepared);
         let answers =
             self.call(deadline, |reply| Input::Push(PushCommand { parts, reply })).await?;
         drop(permit);
-        let answer = |(part, item): &(u32, u32)| {
-            let (part, item) = (*part as usize, *item as usize);
-            let id = minted.get(part).and_then(|ids| ids.get(item)).copied().unwrap_or_default();
-            match answers.get(part) {
-                Some(Ok(verdicts)) => match verdicts.get(item) {
-                    Some(PushVerdict::Queued { offset, id }) => {
-                        PushAnswer { message_id: *id, status: PushStatus::Queued(*offset) }
-                    }
-                    Some(PushVerdict::Duplicate(original)) => PushAnswer {
-                        message_id: original.id,
-                        status: PushStatus::Duplicate(original.offset),
-                    },
-                    None => unreachable!("a part has a verdict for each of its items"),
-                },
-                Some(Err(refusal)) => {
-                    PushAnswer { message_id: id, status: PushStatus::Refused(refusal.clone()) }
-                }
-                None => unreachable!("a push has an answer for each of its parts"),
+        Ok(places.iter().map(|place| push_answer(*place, &minted, &answers)).collect())
+    }
+
+    async fn transaction(
+        &self,
+        transaction: Transaction<'_>,
+        deadline: Duration,
+    ) -> Result<TransactionAnswer, CallError> {
+        let Transaction { tenant, acks, pushes, positions } = transaction;
+        let permit = self.admit(bytes_of(pushes)).await?;
+        let prepared = prepare(tenant, pushes, &*self.ids, self.options.zstd_level)?;
+        let Handed { parts, minted, places } = hand_over(prepared);
+        let outcome = self.call(deadline, |reply| {
+            let letter = None;
+            let command = TransactionCommand { tenant, acks, parts, positions, letter, reply };
+            Input::Transaction(Box::new(command))
+        });
+        let outcome = outcome.await?;
+        drop(permit);
+        Ok(match outcome {
+            TransactionOutcome::Committed { acks, parts } => {
+                let parts: Vec<PartAnswer> = parts.into_iter().map(Ok).collect();
+                let answer = |place: &(u32, u32)| push_answer(*place, &minted, &parts);
+                TransactionAnswer::Committed { acks, pushes: places.iter().map(answer).collect() }
             }
-        };
-        Ok(prepared.places.iter().map(answer).collect())
+            TransactionOutcome::RolledBack(rollback)
+            | TransactionOutcome::Duplicate(rollback, _) => TransactionAnswer::RolledBack(rollback),
+            TransactionOutcome::LetterGone => unreachable!("no dead letter goes with it"),
+        })
     }
 
     async fn pop(&self, request: PopRequest) -> Result<PopAnswer, CallError> {
@@ -251,6 +257,42 @@ impl Api for Broker {
         .await
     }
 
+    async fn replay(
+        &self,
+        tenant: Tenant,
+        letter: LetterRef,
+        to: ReplayTo,
+        deadline: Duration,
+    ) -> Result<Option<Replay>, CallError> {
+        self.replay_letter(tenant, letter, to, deadline).await
+    }
+
+    async fn delete_letters(
+        &self,
+        tenant: Tenant,
+        select: LetterSelect,
+        deadline: Duration,
+    ) -> Result<u64, CallError> {
+        self.remove_letters(tenant, select, deadline).await
+    }
+
+    async fn resubscribe(
+        &self,
+        tenant: Tenant,
+        group: String,
+        time: Micros,
+        deadline: Duration,
+    ) -> Result<u64, CallError> {
+        self.call(deadline, |reply| {
+            Input::Resubscribe(ResubscribeCommand { tenant, group, time, reply })
+        })
+        .await
+    }
+
+    async fn seek(&self, seek: Seek, deadline: Duration) -> Result<Option<u64>, CallError> {
+        self.seek_group(seek, deadline).await
+    }
+
     async fn queues(&self, tenant: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {
         self.read(move |shared| Ok(views::queues(shared, tenant, counts))).await
     }
@@ -292,11 +334,57 @@ impl Api for Broker {
     }
 }
 
+/// Bytes that a push holds until it is answered.
+fn bytes_of(batch: PushBatch<'_>) -> usize {
+    match batch {
+        PushBatch::Items(items) => items.iter().map(|item| item.payload.len() + 128).sum(),
+        PushBatch::Framed(groups, _) => {
+            groups.iter().map(|group| group.frames.len() + group.packed.len()).sum()
+        }
+    }
+}
+
+/// A prepared push that is handed over, and what its answers are made of.
+struct Handed {
+    parts: Vec<PushPart>,
+    /// The id that each item had.
+    minted: Vec<Vec<Uuid>>,
+    places: Vec<(u32, u32)>,
+}
+
+fn hand_over(prepared: Prepared) -> Handed {
+    let Prepared { parts, places } = prepared;
+    let ids = |part: &PushPart| part.items.iter().map(|item| item.id).collect();
+    let minted = parts.iter().map(ids).collect();
+    Handed { parts, minted, places }
+}
+
+fn push_answer(place: (u32, u32), minted: &[Vec<Uuid>], answers: &[PartAnswer]) -> PushAnswer {
+    let (part, item) = (place.0 as usize, place.1 as usize);
+    match answers.get(part) {
+        Some(Ok(verdicts)) => match verdicts.get(item) {
+            Some(PushVerdict::Queued { offset, id }) => {
+                PushAnswer { message_id: *id, status: PushStatus::Queued(*offset) }
+            }
+            Some(PushVerdict::Duplicate(original)) => PushAnswer {
+                message_id: original.id,
+                status: PushStatus::Duplicate(original.offset),
+            },
+            None => unreachable!("a part has a verdict for each of its items"),
+        },
+        Some(Err(refusal)) => {
+            let id = minted.get(part).and_then(|ids| ids.get(item)).copied().unwrap_or_default();
+            PushAnswer { message_id: id, status: PushStatus::Refused(refusal.clone()) }
+        }
+        None => unreachable!("a push has an answer for each of its parts"),
+    }
+}
+
 fn answer_of(granted: PopGranted) -> Result<PopAnswer, CallError> {
-    let claims: Result<Vec<Claim>, CallError> = granted.claims.into_iter().map(claim_of).collect();
-    let claims = claims?;
-    let lease = if claims.is_empty() { None } else { granted.lease };
-    Ok(PopAnswer { lease, claims })
+    let PopGranted { lease, claims, conflates, chosen } = granted;
+    let claims: Vec<Claim> = claims.into_iter().map(claim_of).collect::<Result<_, _>>()?;
+    let lease = lease.filter(|_| !claims.is_empty());
+    Ok(PopAnswer { lease, claims, conflates, chosen })
 }
 
 /// Decodes the granted messages of a claim from their records.

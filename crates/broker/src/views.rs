@@ -236,12 +236,7 @@ pub(crate) fn message(
         let Some(found) = found else { return Ok(None) };
         found
     };
-    let failed = |error: String| {
-        tracing::error!("damaged data met while serving: {error}");
-        shared.metrics.checksum_failures.increment(1);
-        *shared.damaged.lock() = Some(error.clone());
-        CallError::Internal(error)
-    };
+    let failed = |error: String| shared.damaged_read(&error);
     let qlog = shared.reader.qlog();
     let log = qlog.log_of(route, Some(id));
     let everywhere = Offset(0)..Offset(u64::MAX);

@@ -24,6 +24,8 @@ enum Shape {
     Plain,
     /// `{"success":false,"error","messages":[]}`.
     Pop,
+    /// `{"success":false,"error"}`.
+    Unsuccessful,
     /// `{"code":"no_such_route","error","path"}`.
     NoRoute(String),
 }
@@ -62,6 +64,16 @@ impl ApiError {
     /// 400 of a pop that is refused for its parameters.
     pub(crate) fn bad_pop(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, Shape::Pop, text)
+    }
+
+    /// 400 with `success`.
+    pub(crate) fn unsuccessful(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, Shape::Unsuccessful, text)
+    }
+
+    /// 404 with `success`.
+    pub(crate) fn unsuccessful_missing(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, Shape::Unsuccessful, text)
     }
 
     /// 403: a page of another site asked a browser for this.
@@ -156,6 +168,9 @@ impl ApiError {
             Shape::Pop => {
                 json.field("success").bool(false).field("error").string(&self.text);
                 json.field("messages").raw("[]")
+            }
+            Shape::Unsuccessful => {
+                json.field("success").bool(false).field("error").string(&self.text)
             }
             Shape::NoRoute(path) => {
                 json.field("code").string("no_such_route").field("error").string(&self.text);

@@ -16,11 +16,13 @@ mod push;
 mod queues;
 mod shared;
 mod table;
+mod transaction;
 
 use bytes::Bytes;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
-use queen_broker::api::{Api, PopTarget};
+use queen_broker::api::{Api, LetterRef, PopTarget};
+use queen_record::ids::Uuid;
 
 use crate::app::Call;
 use crate::error::{Answer, ApiError};
@@ -89,6 +91,8 @@ pub(crate) async fn dispatch<A: Api>(
         Op::PopPartition => {
             pop::pop(call, PopTarget::Partition { queue: name(), partition: name() }).await
         }
+        Op::PopLabels => pop::pop_labels(call).await,
+        Op::Transaction => transaction::transaction(call, &body).await,
         Op::Ack => ack::ack(call, &body).await,
         Op::Extend => lease::extend(call, name(), &body).await,
         Op::Configure => configure::configure(call, &body).await,
@@ -101,6 +105,23 @@ pub(crate) async fn dispatch<A: Api>(
             let partition = name();
             messages::detail(call, &partition, name()).await
         }
+        Op::ReplayLetter => {
+            let letter = Uuid::parse(&name()).map(LetterRef::Id);
+            dead_letters::replay(call, letter, &body).await
+        }
+        Op::RetryMessage => {
+            let (partition, transaction_id) = (messages::partition_ref(&name()), name());
+            let of = |partition| LetterRef::Message { partition, transaction_id };
+            dead_letters::replay(call, partition.map(of), &body).await
+        }
+        Op::PurgeLetters => dead_letters::purge(call).await,
+        Op::DeleteMessageLetters => {
+            let partition = name();
+            dead_letters::delete_of_message(call, &partition, name()).await
+        }
+        Op::Resubscribe => groups::resubscribe(call, name(), &body).await,
+        Op::Seek => groups::seek(call, (name(), name(), None), &body).await,
+        Op::SeekPartition => groups::seek(call, (name(), name(), Some(name())), &body).await,
         Op::DeleteGroup => groups::delete(call, name(), None).await,
         Op::DeleteGroupOnQueue => {
             let group = name();

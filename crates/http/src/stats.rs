@@ -20,6 +20,8 @@ pub struct HttpStats {
     pub ack_requests: AtomicU64,
     /// Acknowledgments that the broker answered.
     pub ack_messages: AtomicU64,
+    /// Transactions received; their messages count as pushed and acknowledged ones.
+    pub transaction_requests: AtomicU64,
 }
 
 impl HttpStats {
@@ -34,6 +36,7 @@ impl HttpStats {
             pop_messages: AtomicU64::new(0),
             ack_requests: AtomicU64::new(0),
             ack_messages: AtomicU64::new(0),
+            transaction_requests: AtomicU64::new(0),
         }
     }
 
@@ -42,14 +45,15 @@ impl HttpStats {
         self.started.elapsed()
     }
 
-    /// Push, pop and ack requests together.
+    /// Push, pop, ack and transaction requests together.
     pub fn requests(&self) -> u64 {
-        sum([&self.push_requests, &self.pop_requests, &self.ack_requests])
+        let transactions = &self.transaction_requests;
+        sum(&[&self.push_requests, &self.pop_requests, &self.ack_requests, transactions])
     }
 
     /// Pushed, popped and acknowledged messages together.
     pub fn messages(&self) -> u64 {
-        sum([&self.push_messages, &self.pop_messages, &self.ack_messages])
+        sum(&[&self.push_messages, &self.pop_messages, &self.ack_messages])
     }
 }
 
@@ -64,6 +68,6 @@ pub(crate) fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-fn sum(counters: [&AtomicU64; 3]) -> u64 {
+fn sum(counters: &[&AtomicU64]) -> u64 {
     counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
 }

@@ -248,6 +248,15 @@ pub enum Effect {
     },
     /// A dead letter is filed.
     DlqInsert(DlqInsert),
+    /// A dead letter is removed.
+    DlqDelete {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue name.
+        queue: String,
+        /// The letter's own id.
+        id: Uuid,
+    },
     /// Up to `limit` rows of deleted queues and groups are removed.
     DeleteChunk {
         /// Rows at most.

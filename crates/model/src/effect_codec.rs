@@ -54,6 +54,7 @@ fn kind_and_version(effect: &Effect) -> (u16, u16) {
         Effect::CursorSet(_) => (8, 1),
         Effect::CursorDelete { .. } => (9, 1),
         Effect::DlqInsert(_) => (10, 1),
+        Effect::DlqDelete { .. } => (11, 1),
         Effect::DeleteChunk { .. } => (28, OWN),
     }
 }
@@ -95,6 +96,11 @@ fn encode_body(effect: &Effect, out: &mut Vec<u8>) {
             out.put_text(group);
         }
         Effect::DlqInsert(letter) => encode_dead_letter(letter, out),
+        Effect::DlqDelete { tenant, queue, id } => {
+            out.put_tenant(*tenant);
+            out.put_text(queue);
+            out.put_uuid(*id);
+        }
         Effect::DeleteChunk { limit } => out.put_u32(*limit),
     }
 }
@@ -135,8 +141,13 @@ fn decode_body(kind: u16, version: u16, body: &mut Take<'_>) -> Result<Effect, D
             group: body.text("group")?.to_owned(),
         },
         (10, 1) => Effect::DlqInsert(decode_dead_letter(body)?),
+        (11, 1) => Effect::DlqDelete {
+            tenant: body.tenant()?,
+            queue: body.text("queue")?.to_owned(),
+            id: body.uuid("dead letter id")?,
+        },
         (28, OWN) => Effect::DeleteChunk { limit: body.u32("limit")? },
-        (0..=10 | 28, _) => {
+        (0..=11 | 28, _) => {
             let found = u64::from(kind) << 16 | u64::from(version);
             return Err(DecodeError::Unknown { what: "effect kind and version", found });
         }

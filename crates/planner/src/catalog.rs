@@ -8,12 +8,23 @@ use queen_state::State;
 use crate::consume::Start;
 use crate::draft::{Draft, Route};
 use crate::limits::check_names;
-use crate::overlay::{Overlay, QueueView, Subscription};
+use crate::overlay::{Overlay, QueueView, Registration, Subscription};
 use crate::push::create_queue;
 
 /// Options that the API refuses instead of clamping.
 const SINK_HOLD_LEN_MAX: usize = 64;
 const SINK_HOLD_SECONDS: std::ops::RangeInclusive<i32> = 60..=31_536_000;
+
+/// How a pop registers its group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupTerms {
+    /// Where the group starts.
+    pub start: Start,
+    /// When the pop arrived: a group that begins "now" begins then.
+    pub since: Micros,
+    /// Whether it delivers only the newest message.
+    pub conflation: bool,
+}
 
 /// What catalog planning works on.
 pub struct Catalog<'a> {
@@ -87,7 +98,7 @@ impl Catalog<'_> {
         }
         let cursors = row.map_or(0, |row| row.cursor_count);
         if metadata {
-            self.overlay.put_subscription(self.plan, tenant, queue, group, None);
+            self.overlay.put_registration(self.plan, tenant, queue, group, None);
         }
         self.overlay.delete_group(self.plan, tenant, queue, group);
         let effect = Effect::GroupDelete {
@@ -100,8 +111,7 @@ impl Catalog<'_> {
         Some((cursors, subscribed && metadata))
     }
 
-    /// The queue of a wildcard pop, made when it is missing, with the group registered on it. A group that begins "now"
-    /// begins at `since`, when its pop arrived.
+    /// The queue of a wildcard pop, made when it is missing, with the group registered on it.
     ///
     /// # Errors
     /// A refusal when the names are too long.
@@ -110,7 +120,7 @@ impl Catalog<'_> {
         draft: &mut Draft<'_>,
         (tenant, queue): (Tenant, &str),
         group: &str,
-        (start, since): (Start, Micros),
+        terms: GroupTerms,
     ) -> Result<QueueView, Refusal> {
         check_names(queue, group)?;
         let view = match self.overlay.queue(self.state, tenant, queue) {
@@ -120,7 +130,7 @@ impl Catalog<'_> {
         let known = group == crate::consume::QUEUE_MODE
             || self.overlay.subscription(self.state, tenant, queue, group).is_some();
         if !known {
-            self.subscribe(draft, (tenant, queue), group, &view, (start, since));
+            self.subscribe(draft, (tenant, queue), group, &view, terms);
         }
         Ok(view)
     }
@@ -131,7 +141,7 @@ impl Catalog<'_> {
         (tenant, queue): (Tenant, &str),
         group: &str,
         view: &QueueView,
-        (start, since): (Start, Micros),
+        GroupTerms { start, since, conflation }: GroupTerms,
     ) {
         let now = draft.now();
         let (mode, subscribe_at, subscription) = match start {
@@ -139,7 +149,8 @@ impl Catalog<'_> {
             Start::End => (SubscriptionMode::New, since, Subscription::From(since)),
             Start::From(time) => (SubscriptionMode::Timestamp, time, Subscription::From(time)),
         };
-        self.overlay.put_subscription(self.plan, tenant, queue, group, Some(subscription));
+        let registration = Registration { start: subscription, conflation };
+        self.overlay.put_registration(self.plan, tenant, queue, group, Some(registration));
         let effect = Effect::GroupUpsert(GroupUpsert {
             tenant,
             queue: queue.to_owned(),
@@ -147,10 +158,39 @@ impl Catalog<'_> {
             id: draft.mint(),
             mode,
             subscribe_at,
-            conflation: false,
+            conflation,
             registered: now,
         });
         draft.add(effect, Route::Queue(view.route), 160 + queue.len() + group.len());
+    }
+
+    /// Sets where a registered group starts to a time; whether it is registered on this queue.
+    pub fn resubscribe(
+        &mut self,
+        draft: &mut Draft<'_>,
+        (tenant, queue): (Tenant, &str),
+        group: &str,
+        time: Micros,
+    ) -> bool {
+        let Some(view) = self.overlay.queue(self.state, tenant, queue) else { return false };
+        let known = self.overlay.registration(self.state, tenant, queue, group);
+        let Some(known) = known else { return false };
+        let registration = Registration { start: Subscription::From(time), ..known };
+        self.overlay.put_registration(self.plan, tenant, queue, group, Some(registration));
+        let stored = self.state.queue(tenant, queue).and_then(|queue| queue.group(group));
+        let stored = stored.and_then(|group| group.subscription.as_ref());
+        let effect = Effect::GroupUpsert(GroupUpsert {
+            tenant,
+            queue: queue.to_owned(),
+            group: group.to_owned(),
+            id: stored.map_or_else(|| draft.mint(), |stored| stored.id),
+            mode: SubscriptionMode::Timestamp,
+            subscribe_at: time,
+            conflation: known.conflation,
+            registered: stored.map_or(draft.now(), |stored| stored.registered),
+        });
+        draft.add(effect, Route::Queue(view.route), 160 + queue.len() + group.len());
+        true
     }
 }
 

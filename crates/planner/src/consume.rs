@@ -11,9 +11,11 @@
 //! E3. A part lives until every row written from it is applied: until then it, not the state, is the truth.
 
 mod ack;
+mod bundle;
 mod claim;
 mod group;
 mod part;
+mod position;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -31,9 +33,11 @@ use crate::overlay::Overlay;
 pub use ack::{
     AckCall, AckFacts, AckItem, AckOutcome, AckQuestion, AckResult, DeadMessage, ItemResult,
 };
+pub use bundle::{BundleAck, BundleStep, BundleVerdict};
 pub use claim::{Claim, ClaimFrom, ClaimRequest, Delivered, Grant, LeaseTerms, Start, Taken};
 use group::GroupState;
 use part::Part;
+pub use position::Place;
 
 /// A consumer group on one queue, by its number in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,7 +71,20 @@ pub struct Engine {
     in_flight: VecDeque<(u64, Vec<PartKey>)>,
     /// Groups whose stored cursors a plan in flight deletes: they must not be read any more.
     fresh: Table<EngineGroup, u64>,
+    /// The same for single cursors.
+    forgotten: Table<PartKey, u64>,
     woken: Vec<(EngineGroup, PartitionId)>,
+}
+
+/// What is going on in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLoad {
+    /// Partitions in its ready list.
+    pub ready: usize,
+    /// Leases that hold a partition of it.
+    pub holders: usize,
+    /// Messages settled per second of lease; 0 while that was not measured.
+    pub drain_rate: u64,
 }
 
 /// What the engine holds, for metrics.
@@ -262,6 +279,7 @@ impl Engine {
     /// Plans up to `plan` are applied.
     pub fn applied(&mut self, plan: u64) {
         self.fresh.retain(|_, deleted| *deleted > plan);
+        self.forgotten.retain(|_, deleted| *deleted > plan);
         while let Some((first, _)) = self.in_flight.front()
             && *first <= plan
             && let Some((_, keys)) = self.in_flight.pop_front()
@@ -322,6 +340,14 @@ impl Engine {
         self.fresh.insert(group, plan);
     }
 
+    /// Where a group starts was changed: its ready list is filled anew, for those who wait too.
+    pub fn start_changed(&mut self, tenant: Tenant, queue: &str, name: &str) {
+        let group = self.group(tenant, queue, name);
+        self.state_of_mut(group).unload();
+        // No partition has this number; whoever waits for any looks again.
+        self.woken.push((group, PartitionId(0)));
+    }
+
     /// The delays of a queue changed: what was kept back for them is judged again.
     pub fn release_held(&mut self, tenant: Tenant, queue: &str) {
         let groups = self.by_queue.get(&(tenant, Arc::from(queue))).cloned().unwrap_or_default();
@@ -340,7 +366,22 @@ impl Engine {
         }
     }
 
+    /// A delay that keeps a partition out of the ready list does not count any more.
+    fn release_hold(&mut self, key: PartKey) {
+        if let Some(until) = self.held.remove(&key) {
+            self.due.remove(&(until, key));
+        }
+    }
+
+    /// Rows in flight of a part that was dropped say nothing about the part that may follow it.
+    fn disown_rows(&mut self, of: impl Fn(&PartKey) -> bool) {
+        for (_, keys) in &mut self.in_flight {
+            keys.retain(|key| !of(key));
+        }
+    }
+
     fn drop_parts(&mut self, group: EngineGroup) {
+        self.disown_rows(|key| key.1 == group);
         let mut leases = Vec::new();
         self.parts.retain(|key, part| {
             let dropped = key.1 == group;
@@ -363,6 +404,18 @@ impl Engine {
         });
         self.state_of_mut(group).parts = 0;
         self.state_of_mut(group).unload();
+    }
+
+    /// What an autopilot goes by: partitions that may be ready, consumers that hold some, messages settled per second
+    /// of lease.
+    pub fn load(&mut self, state: &State, overlay: &Overlay, group: EngineGroup) -> GroupLoad {
+        self.load_group(state, overlay, group);
+        let known = self.state_of(group);
+        GroupLoad {
+            ready: known.ready_count(),
+            holders: known.holders,
+            drain_rate: known.drain_rate(),
+        }
     }
 
     /// Counts for metrics.
@@ -394,9 +447,24 @@ impl Engine {
         }
     }
 
+    /// Notes that a lease holds a part.
+    fn note_lease(&mut self, lease: Uuid, key: PartKey) {
+        let keys = self.leases.entry(lease).or_default();
+        let is_first = keys.iter().all(|held| held.1 != key.1);
+        keys.push(key);
+        if is_first {
+            self.state_of_mut(key.1).holders += 1;
+        }
+    }
+
     fn forget_lease(&mut self, lease: Uuid, key: PartKey) {
         if let Some(keys) = self.leases.get_mut(&lease) {
+            let before = keys.len();
             keys.retain(|held| *held != key);
+            let was_last = keys.len() < before && keys.iter().all(|held| held.1 != key.1);
+            if was_last && let Some(group) = self.groups.get_mut(key.1.0 as usize) {
+                group.holders -= 1;
+            }
             if keys.is_empty() {
                 self.leases.remove(&lease);
             }
@@ -426,7 +494,9 @@ impl Engine {
         for id in queue.partitions() {
             let Some(row) = state.partition(id) else { continue };
             let cursor = number.and_then(|number| state.cursor(id, number));
-            let cursor = cursor.filter(|_| !self.fresh.contains_key(&group));
+            let gone =
+                |key: PartKey| self.fresh.contains_key(&group) || self.forgotten.contains_key(&key);
+            let cursor = cursor.filter(|_| !gone((id, group)));
             let behind = match cursor {
                 Some(cursor) => cursor.committed < row.last_offset,
                 None => part::may_have_messages(row, &name, subscription),

@@ -98,9 +98,11 @@ pub struct Overlay {
     queues: Table<(Tenant, Arc<str>), Tagged<PlannedQueue>>,
     partitions: Table<(QueueKey, Arc<str>), Tagged<PartitionId>>,
     tips: Table<PartitionId, Tagged<Tip>>,
-    groups: Table<GroupKey, Tagged<Option<Subscription>>>,
+    groups: Table<GroupKey, Tagged<Option<Registration>>>,
     /// Groups whose rows are deleted in flight; they may have been registered again since.
     deleted_groups: Table<GroupKey, u64>,
+    /// Dead letters removed in flight.
+    letters_gone: Table<Uuid, u64>,
     hashes: Table<(PartitionId, TxHash), Original>,
     appended: VecDeque<(u64, Vec<(PartitionId, TxHash)>)>,
 }
@@ -121,6 +123,15 @@ pub enum Subscription {
     All,
     /// Before the first message at or after this time.
     From(Micros),
+}
+
+/// A registered group as planning sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Where it starts.
+    pub start: Subscription,
+    /// Whether it delivers only the newest message.
+    pub conflation: bool,
 }
 
 impl Overlay {
@@ -197,7 +208,7 @@ impl Overlay {
         self.tips.insert(id, Tagged { plan, value: tip });
     }
 
-    /// Whether a group has a subscription, and which.
+    /// Where a registered group starts.
     pub fn subscription(
         &self,
         state: &State,
@@ -205,34 +216,47 @@ impl Overlay {
         queue: &str,
         group: &str,
     ) -> Option<Subscription> {
+        self.registration(state, tenant, queue, group).map(|registration| registration.start)
+    }
+
+    /// Whether a group is registered, and how.
+    pub fn registration(
+        &self,
+        state: &State,
+        tenant: Tenant,
+        queue: &str,
+        group: &str,
+    ) -> Option<Registration> {
         if !self.groups.is_empty()
             && let Some(tagged) = self.groups.get(&(tenant, Arc::from(queue), Arc::from(group)))
         {
             return tagged.value;
         }
-        if let Some(tagged) = self.queues.get(&(tenant, Arc::from(queue)))
+        if !self.queues.is_empty()
+            && let Some(tagged) = self.queues.get(&(tenant, Arc::from(queue)))
             && tagged.value.as_ref().is_none_or(|(view, _)| view.in_flight)
         {
             return None;
         }
         let found = state.queue(tenant, queue)?.group(group)?.subscription.as_ref()?;
-        Some(match found.mode {
+        let start = match found.mode {
             queen_model::SubscriptionMode::All => Subscription::All,
             _ => Subscription::From(found.subscribe_at),
-        })
+        };
+        Some(Registration { start, conflation: found.conflation })
     }
 
-    /// Notes a group's subscription after this plan; `None` for a deleted one.
-    pub fn put_subscription(
+    /// Notes a group's registration after this plan; `None` for a deleted one.
+    pub fn put_registration(
         &mut self,
         plan: u64,
         tenant: Tenant,
         queue: &str,
         group: &str,
-        subscription: Option<Subscription>,
+        registration: Option<Registration>,
     ) {
         let key = (tenant, queue.into(), group.into());
-        self.groups.insert(key, Tagged { plan, value: subscription });
+        self.groups.insert(key, Tagged { plan, value: registration });
     }
 
     /// Notes that this plan deletes a group's rows.
@@ -244,6 +268,16 @@ impl Overlay {
     pub fn is_group_deleted(&self, tenant: Tenant, queue: &str, group: &str) -> bool {
         !self.deleted_groups.is_empty()
             && self.deleted_groups.contains_key(&(tenant, Arc::from(queue), Arc::from(group)))
+    }
+
+    /// Notes that this plan removes a dead letter.
+    pub fn remove_letter(&mut self, plan: u64, id: Uuid) {
+        self.letters_gone.insert(id, plan);
+    }
+
+    /// Whether a dead letter of the applied state is removed in flight.
+    pub fn is_letter_gone(&self, id: Uuid) -> bool {
+        self.letters_gone.contains_key(&id)
     }
 
     /// The message in flight, or just applied, that has this hash.
@@ -276,6 +310,7 @@ impl Overlay {
         self.tips.retain(|_, tagged| tagged.plan > plan);
         self.groups.retain(|_, tagged| tagged.plan > plan);
         self.deleted_groups.retain(|_, deleted| *deleted > plan);
+        self.letters_gone.retain(|_, removed| *removed > plan);
         if self.partitions.capacity() > 16_384 {
             self.partitions.shrink_to_fit();
         }

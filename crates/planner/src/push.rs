@@ -21,7 +21,7 @@ use crate::overlay::{Original, Overlay, QueueView, Tip};
 const MESSAGE_OVERHEAD: usize = 48;
 /// Bytes of an append's head and of its effect.
 const APPEND_OVERHEAD: usize = 160;
-/// Bytes between a frame's start and its transactionId when it carries no trace id.
+/// Bytes between a frame's start and its transactionId, trace id aside.
 const OWN_TEXT_AT: usize = frame::ID_AT + 16 + 2;
 
 /// The items of one push for one partition, framed and hashed.
@@ -39,6 +39,15 @@ pub struct PushPart {
     pub frames: Bytes,
     /// The same as one zstd frame, when that saves enough.
     pub packed: Option<Bytes>,
+    /// Whether the caller made the ids: then they stay as they came, whatever their order.
+    pub ids_are_callers: bool,
+}
+
+impl PushPart {
+    /// About how many bytes it takes in the logs.
+    pub fn bytes(&self) -> usize {
+        self.frames.len() + self.items.len() * MESSAGE_OVERHEAD + APPEND_OVERHEAD
+    }
 }
 
 /// One item of a part.
@@ -108,6 +117,17 @@ pub enum PushPlan {
     Refused(Refusal),
 }
 
+/// What a part's items are to the log; nothing has changed yet.
+#[derive(Debug)]
+pub enum PushJudged {
+    /// The stored message that each item repeats; empty when none does.
+    Decided(Vec<Option<Original>>),
+    /// Not decided: ask the log, then judge again with the facts.
+    NeedLog(PartitionId, Vec<HashQuestion>),
+    /// Refused.
+    Refused(Refusal),
+}
+
 /// Recently planned ids, so that a partition's ids ascend with its offsets.
 ///
 /// Ids are minted where a request arrives and may be planned in another order. Only an id that is not above the last
@@ -166,24 +186,39 @@ pub struct PushContext<'a> {
 impl PushContext<'_> {
     /// Plans one part.
     pub fn plan(&mut self, draft: &mut Draft<'_>, part: &PushPart, facts: &PushFacts) -> PushPlan {
-        if let Err(refusal) = self.check(part) {
-            return PushPlan::Refused(refusal);
+        match self.judge(draft.now(), part, facts) {
+            PushJudged::Refused(refusal) => PushPlan::Refused(refusal),
+            PushJudged::NeedLog(id, questions) => PushPlan::NeedLog(id, questions),
+            PushJudged::Decided(stored) => PushPlan::Done(self.carry_out(draft, part, &stored)),
         }
-        let queue = self.overlay.queue(self.state, part.tenant, &part.queue);
-        let partition = queue.as_ref().and_then(|queue| {
-            self.overlay.partition(self.state, part.tenant, &part.queue, queue, &part.partition)
-        });
+    }
+
+    /// Decides which items of a part are stored already; changes nothing.
+    pub fn judge(&self, now: Micros, part: &PushPart, facts: &PushFacts) -> PushJudged {
+        if let Err(refusal) = self.check(part) {
+            return PushJudged::Refused(refusal);
+        }
+        let (queue, partition) = self.known_place(part);
         let window_us = queue.map_or(0, |queue| queue.dedup_window_us);
-        let stored = match partition {
+        match partition {
             Some(id) if window_us > 0 => {
-                let since = Micros(draft.now().0 - window_us);
+                let since = Micros(now.0 - window_us);
                 match self.originals(part, id, since, facts) {
-                    Ok(stored) => stored,
-                    Err(questions) => return PushPlan::NeedLog(id, questions),
+                    Ok(stored) => PushJudged::Decided(stored),
+                    Err(questions) => PushJudged::NeedLog(id, questions),
                 }
             }
-            _ => Vec::new(),
-        };
+            _ => PushJudged::Decided(Vec::new()),
+        }
+    }
+
+    /// Appends what is not stored; `stored` is what `judge` found in this same plan.
+    pub fn carry_out(
+        &mut self,
+        draft: &mut Draft<'_>,
+        part: &PushPart,
+        stored: &[Option<Original>],
+    ) -> Vec<PushVerdict> {
         let is_new = |at: usize| stored.get(at).is_none_or(Option::is_none);
         let survivors: Vec<usize> = part
             .items
@@ -195,16 +230,25 @@ impl PushContext<'_> {
         let written = if survivors.is_empty() {
             Vec::new()
         } else {
+            let (queue, partition) = self.known_place(part);
             let (queue, id) = self.place(draft, part, queue, partition);
             self.append(draft, part, &queue, id, &survivors)
         };
-        PushPlan::Done(verdicts(part, &stored, &survivors, &written))
+        verdicts(part, stored, &survivors, &written)
+    }
+
+    /// The queue and partition of a part, as far as they are there.
+    fn known_place(&self, part: &PushPart) -> (Option<QueueView>, Option<PartitionId>) {
+        let queue = self.overlay.queue(self.state, part.tenant, &part.queue);
+        let partition = queue.as_ref().and_then(|queue| {
+            self.overlay.partition(self.state, part.tenant, &part.queue, queue, &part.partition)
+        });
+        (queue, partition)
     }
 
     fn check(&self, part: &PushPart) -> Result<(), Refusal> {
         check_names(&part.queue, &part.partition)?;
-        let bytes = part.frames.len() + part.items.len() * MESSAGE_OVERHEAD + APPEND_OVERHEAD;
-        let max = self.limits.command_bytes_max;
+        let (bytes, max) = (part.bytes(), self.limits.command_bytes_max);
         if bytes > max {
             return Err(Refusal::TooLarge { bytes, max });
         }
@@ -261,25 +305,36 @@ impl PushContext<'_> {
             create_queue(self.overlay, self.plan, draft, (part.tenant, &part.queue))
         });
         let id = partition.unwrap_or_else(|| {
-            let id = draft.new_partition();
-            let created = draft.now();
-            let create = PartitionCreate {
-                id,
-                uuid: draft.mint(),
-                tenant: part.tenant,
-                queue: part.queue.clone(),
-                partition: part.partition.clone(),
-                created,
-            };
-            let bytes = 100 + part.queue.len() + part.partition.len();
-            let route = Route::Partition(queue.route, id);
-            draft.add(Effect::PartitionCreate(create), route, bytes);
-            self.overlay.put_partition(self.plan, &queue, &part.partition, id);
-            let tip = Tip { last_offset: -1, last_created: Micros(created.0 - 1) };
-            self.overlay.put_tip(self.plan, id, tip);
-            id
+            self.make_partition(draft, part.tenant, (&part.queue, &queue), &part.partition)
         });
         (queue, id)
+    }
+
+    /// Makes a partition that is not there.
+    pub fn make_partition(
+        &mut self,
+        draft: &mut Draft<'_>,
+        tenant: Tenant,
+        (queue, view): (&str, &QueueView),
+        partition: &str,
+    ) -> PartitionId {
+        let id = draft.new_partition();
+        let created = draft.now();
+        let create = PartitionCreate {
+            id,
+            uuid: draft.mint(),
+            tenant,
+            queue: queue.to_owned(),
+            partition: partition.to_owned(),
+            created,
+        };
+        let bytes = 100 + queue.len() + partition.len();
+        let route = Route::Partition(view.route, id);
+        draft.add(Effect::PartitionCreate(create), route, bytes);
+        self.overlay.put_partition(self.plan, view, partition, id);
+        let tip = Tip { last_offset: -1, last_created: Micros(created.0 - 1) };
+        self.overlay.put_tip(self.plan, id, tip);
+        id
     }
 
     /// Appends the surviving items; returns the offset and id of each.
@@ -301,7 +356,9 @@ impl PushContext<'_> {
             .map(|(offset, item)| Original { offset: Offset(offset), created, id: item.id })
             .collect();
         let hashes: Vec<TxHash> = items.iter().map(|item| item.hash).collect();
-        if let Some(last) = items.last() {
+        if let Some(last) = items.last()
+            && !part.ids_are_callers
+        {
             self.order.note(id, tick_of(last.id));
         }
         self.overlay.put_hashes(self.plan, id, hashes.iter().copied().zip(written.iter().copied()));
@@ -329,7 +386,7 @@ impl PushContext<'_> {
         let first_tick =
             survivors.first().and_then(|at| part.items.get(*at)).map_or(0, |item| tick_of(item.id));
         let whole = survivors.len() == part.items.len();
-        if whole && first_tick > last {
+        if whole && (part.ids_are_callers || first_tick > last) {
             let raw_len = u32::try_from(part.frames.len()).unwrap_or(u32::MAX);
             let (bytes, compressed) = match &part.packed {
                 Some(packed) => (packed.clone(), true),
@@ -346,7 +403,7 @@ impl PushContext<'_> {
             let start = start.map_or(0, |item| item.end as usize);
             let frame_at = frames.len();
             frames.extend_from_slice(part.frames.get(start..item.end as usize).unwrap_or_default());
-            if tick_of(item.id) <= tick {
+            if !part.ids_are_callers && tick_of(item.id) <= tick {
                 reissue(draft, &mut frames, frame_at, &mut item, tick + 1);
             }
             tick = tick_of(item.id);
@@ -373,7 +430,9 @@ fn reissue(
     debug_assert!(patched, "a frame holds its id");
     if item.own_text {
         let text = item.id.text();
-        let at = frame_at + OWN_TEXT_AT;
+        let flags = frames.get(frame_at + frame::FLAGS_AT).copied().unwrap_or(0);
+        let trace_len = if flags & frame::FLAG_TRACE == 0 { 0 } else { 16 };
+        let at = frame_at + OWN_TEXT_AT + trace_len;
         if let Some(slot) = frames.get_mut(at..at + UUID_TEXT_LEN) {
             slot.copy_from_slice(&text);
         }

@@ -53,6 +53,7 @@ fn part(items: &[(u16, Option<&str>)]) -> PushPart {
         items,
         frames: Bytes::from(frames),
         packed: None,
+        ids_are_callers: false,
     }
 }
 

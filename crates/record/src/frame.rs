@@ -21,6 +21,8 @@ pub const FLAG_TRACE: u8 = 1;
 pub const FLAG_PRODUCER: u8 = 2;
 /// Data is an encrypted envelope.
 pub const FLAG_ENCRYPTED: u8 = 4;
+/// Bytes from the start of a frame to its flags.
+pub const FLAGS_AT: usize = 4;
 /// Bytes from the start of a frame to its message id.
 pub const ID_AT: usize = 5;
 /// Smallest body length.

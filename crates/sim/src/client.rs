@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use queen_broker::api::{AckItem, AckStatus, PopRequest, PopTarget, PushItem, Subscribe};
+use queen_broker::api::{
+    AckItem, AckStatus, PopRequest, PopTarget, PushBatch, PushItem, Subscribe,
+};
 use queen_broker::cycle::{
     AckCommand, AckDoneItem, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand,
     ExtendCommand, Input, PartAnswer, PopCommand, PopGranted, PushCommand,
@@ -93,9 +95,10 @@ impl Client {
                 transaction_id: Some(&item.transaction_id),
                 payload: &item.payload,
                 producer_sub: None,
+                trace_id: None,
             })
             .collect();
-        let prepared = prepare(Tenant::DEFAULT, &refs, node.ids(), 1)
+        let prepared = prepare(Tenant::DEFAULT, PushBatch::Items(&refs), node.ids(), 1)
             .map_err(|refused| refused.to_string())?;
         let (reply, answer) = channel();
         node.send(Input::Push(PushCommand { parts: prepared.parts, reply }));
@@ -118,13 +121,15 @@ impl Client {
             tenant: Tenant::DEFAULT,
             target: PopTarget::Queue(queue.to_owned()),
             group: group.to_owned(),
-            batch,
-            partitions: 2,
+            batch: Some(batch),
+            partitions: Some(2),
+            autopilot: false,
             wait: false,
             timeout: Duration::ZERO,
             lease_seconds: None,
             commit_on_delivery: commit,
             subscribe: Subscribe::All,
+            conflation: None,
         };
         let (reply, answer) = channel();
         let token = node.token();

@@ -80,6 +80,7 @@ impl State {
             Effect::CursorSet(set) => self.set_cursor(set),
             Effect::CursorDelete { id, group } => self.delete_cursor(*id, group),
             Effect::DlqInsert(letter) => self.file_dead_letter(letter),
+            Effect::DlqDelete { tenant, queue, id } => self.remove_dead_letter(*tenant, queue, *id),
             Effect::DeleteChunk { limit } => {
                 self.sweep(*limit);
                 Ok(())
@@ -276,6 +277,18 @@ impl State {
         if let Some(queue) = self.queue_mut(queue) {
             let row = DeadLetterRow { group, letter: letter.clone() };
             queue.dead.insert((letter.failed, letter.id), row);
+        }
+        Ok(())
+    }
+
+    fn remove_dead_letter(&mut self, tenant: Tenant, queue: &str, id: Uuid) -> Result<(), String> {
+        let number = self.live_queue(tenant, queue)?;
+        let row = self.queue_by_number(number).and_then(|queue| queue.dead_letter(id));
+        let row = row.ok_or_else(|| format!("dead letter {id} is not there"))?;
+        let (failed, partition) = (row.letter.failed, row.letter.partition);
+        self.touch(RowKey::Dead(partition, id));
+        if let Some(queue) = self.queue_mut(number) {
+            queue.dead.remove(&(failed, id));
         }
         Ok(())
     }

@@ -175,6 +175,18 @@ impl Queue {
         self.dead.values()
     }
 
+    /// The dead letter of this id.
+    ///
+    /// An id begins with the millisecond at which its letter was filed, so mostly only the letters of that moment are
+    /// looked at.
+    pub fn dead_letter(&self, id: Uuid) -> Option<&DeadLetterRow> {
+        let millis = id.0.iter().take(6).fold(0i64, |sum, byte| sum << 8 | i64::from(*byte));
+        let (first, last) = (Uuid([0; 16]), Uuid([u8::MAX; 16]));
+        let moment = (Micros(millis * 1000), first)..=(Micros(millis * 1000 + 999), last);
+        let near = self.dead.range(moment).find(|((_, of), _)| *of == id);
+        near.or_else(|| self.dead.iter().find(|((_, of), _)| *of == id)).map(|(_, row)| row)
+    }
+
     /// How many dead letters it holds.
     pub fn dead_letter_count(&self) -> u64 {
         self.dead.len() as u64

@@ -240,8 +240,7 @@ impl State {
             RowKey::Cursor(id, group) => self.cursors.get(&(id, group)).map(rows::cursor_row),
             RowKey::Dead(id, letter) => {
                 let queue = self.queue_by_number(self.partitions.get(id)?.queue)?;
-                let row = queue.dead.values().find(|row| row.letter.id == letter)?;
-                Some(rows::dead_letter_row(row))
+                queue.dead_letter(letter).map(rows::dead_letter_row)
             }
         }
     }

@@ -6,10 +6,12 @@ use queen_planner::consume::{
 };
 use queen_planner::draft::Draft;
 use queen_planner::limits::check_names;
+use queen_planner::overlay::QueueView;
 use queen_record::hash::tx_hash;
 use queen_record::ids::{Offset, PartitionId, Tenant, TxHash, Uuid};
 use queen_state::State;
 
+use super::transactions::TransactionFacts;
 use super::{Cycle, Ready, Reply, Table};
 use crate::api::{self, AckDone, AckStatus, CallError};
 use crate::lookup::{Lookup, LookupError};
@@ -30,11 +32,18 @@ pub struct AckCommand {
 /// The result of one item: done, or the text of its failure.
 pub type AckDoneItem = Result<AckDone, String>;
 
-struct Part {
-    call: AckCall,
-    facts: AckFacts,
+/// The items of a call for one partition, lease and group.
+pub(super) struct AckGroup {
+    /// Group name; `None` is the call's.
+    pub(super) name: Option<String>,
+    pub(super) call: AckCall,
     /// Which input items it has, in order.
-    items: Vec<usize>,
+    pub(super) items: Vec<usize>,
+}
+
+struct Part {
+    group: AckGroup,
+    facts: AckFacts,
 }
 
 /// A call that is not answered yet.
@@ -47,14 +56,23 @@ pub(super) struct PendingAck {
     reply: Reply<Vec<AckDoneItem>>,
 }
 
-const LEASE_LOST: &str = "invalid or expired lease";
+pub(super) const NO_PARTITION_ID: &str = "partitionId is not a partition id";
+pub(super) const LEASE_LOST: &str = "invalid or expired lease";
 const UNRESOLVED: &str = "unresolvable transactionId, or its offset is already committed";
 
 impl Cycle {
     pub(super) fn ack(&mut self, state: &State, draft: &mut Draft<'_>, command: AckCommand) {
         let ticket = self.ticket();
         let mut results = vec![None; command.items.len()];
-        let parts = split(command.tenant, command.items, &mut results);
+        let items = command.items.into_iter().map(|item| (None, item));
+        let (groups, strays) = group_items(command.tenant, items);
+        for at in strays {
+            if let Some(slot) = results.get_mut(at) {
+                *slot = Some(Err(NO_PARTITION_ID.to_owned()));
+            }
+        }
+        let parts: Vec<Part> =
+            groups.into_iter().map(|group| Part { group, facts: AckFacts::default() }).collect();
         let mut ack = PendingAck {
             group: command.group,
             open: parts.len(),
@@ -77,16 +95,11 @@ impl Cycle {
         ack: &mut PendingAck,
     ) {
         let Some(part) = ack.parts.get(at) else { return };
-        let partition = part.call.partition;
-        let tenant = part.call.tenant;
-        let queue = state
-            .partition(partition)
-            .and_then(|row| state.queue_by_number(row.queue))
-            .filter(|queue| queue.tenant == tenant);
-        let view = queue.and_then(|queue| self.overlay.queue(state, tenant, &queue.name));
-        let (Some(queue), Some(view)) = (queue, view.filter(|view| !view.in_flight)) else {
+        let AckCall { partition, tenant, .. } = part.group.call;
+        let Some((queue, view)) = self.queue_of_partition(state, tenant, partition) else {
             let error = format!("no partition {partition}");
-            for item in part.items.clone() {
+            for item in &part.group.items {
+                let item = *item;
                 if let Some(slot) = ack.results.get_mut(item) {
                     *slot = Some(Err(error.clone()));
                 }
@@ -94,21 +107,35 @@ impl Cycle {
             ack.open -= 1;
             return;
         };
-        if let Err(refusal) = check_names(&queue.name, &ack.group) {
+        if let Err(refusal) = check_names(queue, &ack.group) {
             ack.failed = Some(refusal.into());
             ack.open -= 1;
             return;
         }
-        let group = self.engine.group(tenant, &queue.name, &ack.group);
-        match self.engine.ack(state, draft, group, &view, &part.call, &part.facts) {
+        let group = self.engine.group(tenant, queue, &ack.group);
+        match self.engine.ack(state, draft, group, &view, &part.group.call, &part.facts) {
             AckOutcome::Done(result) => {
-                put_results(&mut ack.results, &part.items, &result);
+                put_results(&mut ack.results, &part.group.items, &result);
                 ack.open -= 1;
             }
             AckOutcome::NeedLog(question) => {
                 self.lookups.push(Lookup::Ack { ack: (ticket, at), partition, question });
             }
         }
+    }
+
+    /// The queue of a tenant's partition, unless it is gone or going.
+    pub(super) fn queue_of_partition<'s>(
+        &self,
+        state: &'s State,
+        tenant: Tenant,
+        partition: PartitionId,
+    ) -> Option<(&'s str, QueueView)> {
+        let row = state.partition(partition)?;
+        let queue = state.queue_by_number(row.queue).filter(|queue| queue.tenant == tenant)?;
+        let view = self.overlay.queue(state, tenant, &queue.name)?;
+        // One of the same name that was made since does not have this partition.
+        (!view.in_flight).then_some((&*queue.name, view))
     }
 
     pub(super) fn offsets_found(
@@ -118,8 +145,12 @@ impl Cycle {
         at: (u64, usize),
         offsets: Result<Vec<(TxHash, Vec<Offset>)>, LookupError>,
     ) {
-        let put = offsets.map(|found| move |facts: &mut AckFacts| facts.offsets.extend(found));
-        self.ack_facts(state, draft, at, put);
+        self.ack_facts(
+            state,
+            draft,
+            at,
+            offsets.map(|found| move |facts: &mut AckFacts| facts.offsets.extend(found)),
+        );
     }
 
     pub(super) fn messages_found(
@@ -129,8 +160,12 @@ impl Cycle {
         at: (u64, usize),
         messages: Result<Vec<(Offset, DeadMessage)>, LookupError>,
     ) {
-        let put = messages.map(|found| move |facts: &mut AckFacts| facts.messages.extend(found));
-        self.ack_facts(state, draft, at, put);
+        self.ack_facts(
+            state,
+            draft,
+            at,
+            messages.map(|found| move |facts: &mut AckFacts| facts.messages.extend(found)),
+        );
     }
 
     fn ack_facts(
@@ -140,6 +175,16 @@ impl Cycle {
         (ticket, at): (u64, usize),
         put: Result<impl FnOnce(&mut AckFacts), LookupError>,
     ) {
+        if self.transactions.contains_key(&ticket) {
+            let put = put.map(|put| {
+                move |facts: &mut TransactionFacts<'_>| {
+                    if let Some(facts) = facts.of_ack(at) {
+                        put(facts);
+                    }
+                }
+            });
+            return self.transaction_fact(state, draft, ticket, put);
+        }
         let Some(mut ack) = self.acks.remove(&ticket) else { return };
         match put {
             Ok(put) => {
@@ -171,37 +216,34 @@ impl Cycle {
     }
 }
 
-/// Splits a call by partition and lease; items without a partition are answered at once.
-fn split(
+/// Groups items by partition, lease and group, and names those without a partition.
+pub(super) fn group_items(
     tenant: Tenant,
-    items: Vec<api::AckItem>,
-    results: &mut [Option<AckDoneItem>],
-) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    let mut known: Table<(PartitionId, Option<String>), usize> = Table::default();
-    for (at, item) in items.into_iter().enumerate() {
+    items: impl Iterator<Item = (Option<String>, api::AckItem)>,
+) -> (Vec<AckGroup>, Vec<usize>) {
+    let (mut groups, mut strays) = (Vec::new(), Vec::new());
+    let mut known: Table<(PartitionId, Option<String>, Option<String>), usize> = Table::default();
+    for (at, (name, item)) in items.enumerate() {
         let Some(partition) = item.partition_id else {
-            if let Some(slot) = results.get_mut(at) {
-                *slot = Some(Err("partitionId is not a partition id".to_owned()));
-            }
+            strays.push(at);
             continue;
         };
         let presented = item.lease.as_deref().map(Uuid::parse);
-        let place = *known.entry((partition, item.lease)).or_insert_with(|| {
+        let place = *known.entry((partition, item.lease, name.clone())).or_insert_with(|| {
             let call = AckCall { tenant, partition, lease: presented, items: Vec::new() };
-            parts.push(Part { call, facts: AckFacts::default(), items: Vec::new() });
-            parts.len() - 1
+            groups.push(AckGroup { name, call, items: Vec::new() });
+            groups.len() - 1
         });
-        if let Some(part) = parts.get_mut(place) {
-            part.items.push(at);
-            part.call.items.push(AckItem {
+        if let Some(group) = groups.get_mut(place) {
+            group.items.push(at);
+            group.call.items.push(AckItem {
                 hash: tx_hash(&item.transaction_id),
                 verdict: verdict(item.status),
                 error: item.error,
             });
         }
     }
-    parts
+    (groups, strays)
 }
 
 fn verdict(status: AckStatus) -> Verdict {
@@ -226,6 +268,18 @@ fn put_results(results: &mut [Option<AckDoneItem>], items: &[usize], found: &Ack
         };
         if let Some(slot) = results.get_mut(*item) {
             *slot = Some(result);
+        }
+    }
+}
+
+/// Puts the results of a call of which every item holds.
+pub(super) fn put_done(done: &mut [AckDone], items: &[usize], found: &AckResult) {
+    for (item, result) in items.iter().zip(found) {
+        if let (Some(slot), ItemResult::Done { released, dead_lettered, noop }) =
+            (done.get_mut(*item), result)
+        {
+            *slot =
+                AckDone { lease_released: *released, dead_lettered: *dead_lettered, noop: *noop };
         }
     }
 }

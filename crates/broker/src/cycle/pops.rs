@@ -1,26 +1,24 @@
 //! Pops in the cycle: register, claim, read, grant; or wait.
 
+mod claims;
+
 use std::sync::Arc;
 
-use queen_planner::catalog::Catalog;
-use queen_planner::consume::{
-    Claim, ClaimRequest, Delivered, EngineGroup, LeaseTerms, Start, Taken,
-};
+use queen_model::Refusal;
+use queen_planner::catalog::{Catalog, GroupTerms};
+use queen_planner::consume::{EngineGroup, Start};
 use queen_planner::draft::Draft;
 use queen_planner::limits::check_names;
-use queen_planner::overlay::QueueView;
 use queen_qlog::StoredRecord;
 use queen_record::ids::{Micros, Offset, PartitionId, Uuid};
 use queen_state::State;
+use smallvec::SmallVec;
 
 use super::waiters::Place;
 use super::{Cycle, Ready, Reply};
-use crate::api::{CallError, PopRequest, PopTarget, Subscribe};
-use crate::lookup::{ClaimRead, Lookup, LookupError, Reader};
-
-/// Bytes of records that one pop reads at most; a single larger message is still read. Reading them takes the core a few
-/// milliseconds.
-const POP_BYTES_MAX: u64 = 8 * 1024 * 1024;
+use crate::api::{CallError, Chosen, PopRequest, PopTarget, Subscribe};
+use crate::lookup::Reader;
+use claims::{Attempt, PendingClaim};
 
 /// A pop to be served.
 #[derive(Debug)]
@@ -36,17 +34,21 @@ pub struct PopCommand {
 /// What a pop was granted; no claim means nothing.
 #[derive(Debug, Default)]
 pub struct PopGranted {
-    /// The engine's number of the group.
-    pub group: Option<EngineGroup>,
     /// `None` with commit at delivery.
     pub lease: Option<Uuid>,
     /// One per partition.
     pub claims: Vec<ClaimData>,
+    /// Whether the group's policy is to deliver only the newest message.
+    pub conflates: bool,
+    /// What the autopilot chose.
+    pub chosen: Option<Chosen>,
 }
 
 /// The messages granted from one partition, still as records.
 #[derive(Debug)]
 pub struct ClaimData {
+    /// The engine's number of the group.
+    pub group: EngineGroup,
     /// The partition.
     pub partition: PartitionId,
     /// Its name.
@@ -71,8 +73,9 @@ pub(super) struct Revoke {
 impl Revoke {
     /// What must be undone when the answer cannot be delivered.
     pub(super) fn of(granted: &PopGranted) -> Vec<Self> {
-        let (Some(group), Some(lease)) = (granted.group, granted.lease) else { return Vec::new() };
-        let revoke = |claim: &ClaimData| Self { group, partition: claim.partition, lease };
+        let Some(lease) = granted.lease else { return Vec::new() };
+        let revoke =
+            |claim: &ClaimData| Self { group: claim.group, partition: claim.partition, lease };
         granted.claims.iter().map(revoke).collect()
     }
 }
@@ -81,28 +84,40 @@ impl Revoke {
 pub(super) struct PendingPop {
     request: PopRequest,
     reply: Reply<PopGranted>,
-    group: EngineGroup,
+    /// Its group on each queue that it may take from; one but for a pop by labels.
+    groups: SmallVec<[EngineGroup; 1]>,
     deadline: Micros,
     /// When it arrived: where it starts when it starts "now".
     since: Micros,
     /// The plan that registered its group: an empty answer must not come before it is applied.
     registered: u64,
-    place: Place,
     parked: bool,
-    claims: Vec<(Claim, Option<Result<ClaimRead, LookupError>>)>,
+    claims: Vec<PendingClaim>,
+    chosen: Option<Chosen>,
 }
 
 impl PendingPop {
-    pub(super) fn group(&self) -> EngineGroup {
-        self.group
+    /// Where it waits; a pop by labels does not.
+    fn place(&self) -> Option<Place> {
+        let group = *self.groups.first()?;
+        match &self.request.target {
+            PopTarget::Queue(_) => Some(Place::Group(group)),
+            PopTarget::Partition { partition, .. } => {
+                Some(Place::Partition(group, partition.as_str().into()))
+            }
+            PopTarget::Labels { .. } => None,
+        }
+    }
+
+    /// How it registers its group.
+    fn terms(&self) -> GroupTerms {
+        terms_of(&self.request, self.since)
     }
 }
 
-enum Attempt {
-    /// Answered, or waiting for the disk.
-    Taken,
-    /// Nothing was there.
-    Nothing,
+fn terms_of(request: &PopRequest, since: Micros) -> GroupTerms {
+    let start = start_of(&request.subscribe);
+    GroupTerms { start, since, conflation: request.conflation.unwrap_or(false) }
 }
 
 impl Cycle {
@@ -117,244 +132,122 @@ impl Cycle {
         if reply.is_closed() {
             return;
         }
-        let (queue, pin) = match &request.target {
-            PopTarget::Queue(queue) => (queue.clone(), None),
-            PopTarget::Partition { queue, partition } => (queue.clone(), Some(partition.clone())),
-        };
         let before = draft.is_empty();
         let since = draft.now();
-        if let Err(refusal) = self.enter(state, draft, &request, &queue, pin.as_deref()) {
-            return self.after_plan(draft, Ready::Done(refuse(reply, refusal.into())));
-        }
-        let registered = if before && draft.is_empty() { self.proposed } else { self.proposed + 1 };
-        let group = self.engine.group(request.tenant, &queue, &request.group);
-        let place = match pin {
-            Some(partition) => Place::Partition(group, partition.into()),
-            None => Place::Group(group),
+        let groups = match self.enter(state, draft, &request) {
+            Ok(groups) => groups,
+            Err(refusal) => {
+                return self.after_plan(draft, Ready::Done(refuse(reply, refusal.into())));
+            }
         };
+        let registered = if before && draft.is_empty() { self.proposed } else { self.proposed + 1 };
         let timeout_us = i64::try_from(request.timeout.as_micros()).unwrap_or(i64::MAX);
         let margin = self.limits.pop_margin_us.min(timeout_us / 4);
         let deadline = Micros(draft.now().0.saturating_add(timeout_us - margin));
-        let claims = Vec::new();
+        for group in &groups {
+            *self.popping.entry(*group).or_default() += 1;
+        }
         let pop = PendingPop {
             request,
             reply,
-            group,
+            groups,
             deadline,
             since,
             registered,
-            place,
             parked: false,
-            claims,
+            claims: Vec::new(),
+            chosen: None,
         };
         self.pops.insert(token, pop);
         if matches!(self.attempt(state, reader, draft, token), Attempt::Nothing) {
-            self.park_or_answer(draft.now(), token);
+            self.park_or_answer(state, draft.now(), token);
         }
     }
 
-    /// Registers the group of a wildcard pop; a pinned one only has its names checked.
+    /// Checks a pop's names and registers its group where it does that; returns the group on each queue.
     fn enter(
         &mut self,
         state: &State,
         draft: &mut Draft<'_>,
         request: &PopRequest,
-        queue: &str,
-        pin: Option<&str>,
-    ) -> Result<(), queen_model::Refusal> {
-        check_names(queue, &request.group)?;
-        if let Some(partition) = pin {
-            return check_names(queue, partition);
-        }
-        let plan = self.proposed + 1;
-        let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
-        let names = (request.tenant, queue);
-        let start = (start_of(&request.subscribe), draft.now());
-        catalog.register(draft, names, &request.group, start).map(|_| ())
-    }
-
-    /// Tries to claim for a pop.
-    fn attempt(
-        &mut self,
-        state: &State,
-        reader: &Reader,
-        draft: &mut Draft<'_>,
-        token: u64,
-    ) -> Attempt {
-        let Some(pop) = self.pops.get(&token) else { return Attempt::Taken };
-        if pop.reply.is_closed() {
-            self.forget_pop(token);
-            return Attempt::Taken;
-        }
-        if let PopTarget::Queue(queue) = &pop.request.target {
-            // The group may have been deleted, with its queue or alone, while the pop was parked.
-            let plan = self.proposed + 1;
-            let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
-            let start = (start_of(&pop.request.subscribe), pop.since);
-            let entered =
-                catalog.register(draft, (pop.request.tenant, queue), &pop.request.group, start);
-            debug_assert!(entered.is_ok(), "its names were checked when it arrived");
-        }
-        let Some(view) = self.queue_of(state, pop) else { return Attempt::Nothing };
-        let request = ClaimRequest {
-            token,
-            messages_max: pop.request.batch,
-            partitions_max: pop.request.partitions,
-            queue: view,
-            now: draft.now(),
-            pinned_start: match start_of(&pop.request.subscribe) {
-                // What is pushed while it waits is after its start, in a partition made meanwhile too.
-                Start::End => Start::From(pop.since),
-                other => other,
-            },
-        };
-        let group = pop.group;
-        let claims: Vec<Claim> = match &pop.request.target {
-            PopTarget::Queue(_) => self.engine.claim(state, &self.overlay, group, &request),
+    ) -> Result<SmallVec<[EngineGroup; 1]>, Refusal> {
+        let tenant = request.tenant;
+        let queues: SmallVec<[String; 1]> = match &request.target {
+            PopTarget::Queue(queue) => [queue.clone()].into(),
             PopTarget::Partition { queue, partition } => {
-                let queue = state.queue(pop.request.tenant, queue);
-                let id = queue.and_then(|queue| state.partition_named(queue, partition));
-                let claim = id.and_then(|id| {
-                    self.engine.claim_pinned(state, &self.overlay, group, id, &request)
-                });
-                claim.into_iter().collect()
+                check_names(queue, partition)?;
+                [queue.clone()].into()
+            }
+            PopTarget::Labels { namespace, task } => {
+                self.labelled(state, tenant, (namespace.as_deref(), task.as_deref()))
             }
         };
-        if claims.is_empty() {
-            return Attempt::Nothing;
-        }
-        self.unpark(token);
-        let bytes_max = POP_BYTES_MAX / claims.len() as u64;
-        let mut reads = Vec::with_capacity(claims.len());
-        for (at, claim) in claims.into_iter().enumerate() {
-            let read = reader.try_read_claim(&claim, bytes_max).transpose();
-            if read.is_none() {
-                self.lookups.push(Lookup::Claim { pop: (token, at), claim, bytes_max });
+        // A pinned pop does not register its group, unless the policy must be kept.
+        let is_pinned = matches!(request.target, PopTarget::Partition { .. });
+        let registers = !is_pinned || request.conflation == Some(true);
+        let mut groups = SmallVec::new();
+        for queue in &queues {
+            check_names(queue, &request.group)?;
+            let missing = self.overlay.queue(state, tenant, queue).is_none();
+            if registers && !(is_pinned && missing) {
+                let terms = terms_of(request, draft.now());
+                let plan = self.proposed + 1;
+                let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
+                catalog.register(draft, (tenant, queue), &request.group, terms)?;
             }
-            reads.push((claim, read));
+            groups.push(self.engine.group(tenant, queue, &request.group));
         }
-        let complete = reads.iter().all(|(_, read)| read.is_some());
-        if let Some(pop) = self.pops.get_mut(&token) {
-            pop.claims = reads;
-        }
-        if complete { self.grant(state, draft, token) } else { Attempt::Taken }
+        Ok(groups)
     }
 
-    /// The applied queue that a pop takes from, with the options as planned.
-    fn queue_of(&self, state: &State, pop: &PendingPop) -> Option<QueueView> {
-        let (PopTarget::Queue(queue) | PopTarget::Partition { queue, .. }) = &pop.request.target;
-        self.overlay.queue(state, pop.request.tenant, queue).filter(|view| !view.in_flight)
-    }
-
-    pub(super) fn claim_read(
-        &mut self,
+    /// The names of the applied queues with these labels.
+    fn labelled(
+        &self,
         state: &State,
-        reader: &Reader,
-        draft: &mut Draft<'_>,
-        (token, at): (u64, usize),
-        read: Result<ClaimRead, LookupError>,
-    ) {
-        let Some(pop) = self.pops.get_mut(&token) else { return };
-        if let Some((_, slot)) = pop.claims.get_mut(at) {
-            *slot = Some(read);
-        }
-        if pop.claims.iter().any(|(_, read)| read.is_none()) {
-            return;
-        }
-        if matches!(self.grant(state, draft, token), Attempt::Nothing)
-            && matches!(self.attempt(state, reader, draft, token), Attempt::Nothing)
-        {
-            self.park_or_answer(draft.now(), token);
-        }
-    }
-
-    /// Turns the read claims of a pop into its answer.
-    fn grant(&mut self, state: &State, draft: &mut Draft<'_>, token: u64) -> Attempt {
-        let Some(pop) = self.pops.get_mut(&token) else { return Attempt::Taken };
-        let claims = std::mem::take(&mut pop.claims);
-        let group = pop.group;
-        let gone = pop.reply.is_closed();
-        let damaged = claims.iter().find_map(|(_, read)| match read {
-            Some(Err(error)) => Some(error.to_string()),
-            _ => None,
-        });
-        if gone || damaged.is_some() {
-            for (claim, _) in &claims {
-                self.engine.give_back(state, group, token, claim);
-            }
-            if let Some(pop) = self.forget_pop(token)
-                && let Some(damaged) = damaged
-            {
-                self.damage = Some(damaged.clone());
-                let answer = refuse(pop.reply, CallError::Internal(damaged));
-                self.after_plan(draft, Ready::Done(answer));
-            }
-            return Attempt::Taken;
-        }
-        let granted = self.grant_claims(state, draft, token, claims);
-        if granted.claims.is_empty() {
-            return Attempt::Nothing;
-        }
-        if let Some(pop) = self.forget_pop(token) {
-            self.after_this(Ready::Pop(token, Box::new(granted), pop.reply));
-        }
-        Attempt::Taken
-    }
-
-    fn grant_claims(
-        &mut self,
-        state: &State,
-        draft: &mut Draft<'_>,
-        token: u64,
-        claims: Vec<(Claim, Option<Result<ClaimRead, LookupError>>)>,
-    ) -> PopGranted {
-        let mut granted = PopGranted::default();
-        let Some(pop) = self.pops.get(&token) else { return granted };
-        let group = pop.group;
-        let view = self.queue_of(state, pop);
-        let (delay_us, lease_s) = view.map_or((0, 1), |view| (view.delay_us, view.lease_time_s));
-        let lease_s = pop.request.lease_seconds.unwrap_or(lease_s).max(1);
-        let now = draft.now();
-        let (terms, lease) = if pop.request.commit_on_delivery {
-            (LeaseTerms::Commit, None)
-        } else {
-            let id = draft.mint();
-            (LeaseTerms::Lease { id, expires: now.plus_seconds(lease_s.into()) }, Some(id))
+        tenant: queen_record::ids::Tenant,
+        (namespace, task): (Option<&str>, Option<&str>),
+    ) -> SmallVec<[String; 1]> {
+        let matches = |queue: &&queen_state::Queue| {
+            namespace.is_none_or(|label| queue.options.namespace == label)
+                && task.is_none_or(|label| queue.options.task == label)
         };
-        for (claim, read) in claims {
-            let Some(Ok(ClaimRead { delivered, records })) = read else { continue };
-            let terms = (now, delay_us, terms);
-            let taken = self.engine.grant(state, group, token, &claim, &delivered, terms);
-            if let Taken::Granted(grant) = taken {
-                granted.claims.push(claim_data(state, &claim, &delivered, records, grant.attempt));
-            }
-        }
-        granted.group = Some(group);
-        granted.lease = lease;
-        granted
+        let live = |queue: &&queen_state::Queue| {
+            self.overlay.queue(state, tenant, &queue.name).is_some_and(|view| !view.in_flight)
+        };
+        let queues = state.queues(tenant).filter(matches).filter(live);
+        queues.map(|queue| queue.name.to_string()).collect()
     }
 
     /// Parks a pop that found nothing, or answers it empty.
-    fn park_or_answer(&mut self, now: Micros, token: u64) {
+    fn park_or_answer(&mut self, state: &State, now: Micros, token: u64) {
         let stopping = self.stopping;
         let Some(pop) = self.pops.get_mut(&token) else { return };
-        if pop.request.wait && pop.deadline > now && !stopping {
+        if pop.request.wait
+            && pop.deadline > now
+            && !stopping
+            && let Some(place) = pop.place()
+        {
             let first = !pop.parked;
             pop.parked = true;
-            let (place, deadline) = (pop.place.clone(), pop.deadline);
+            let deadline = pop.deadline;
             self.waiters.park(place, token);
             if first {
                 self.deadlines.insert((deadline, token));
             }
             return;
         }
-        self.answer_empty(token);
+        self.answer_empty(state, token);
     }
 
-    fn answer_empty(&mut self, token: u64) {
+    fn answer_empty(&mut self, state: &State, token: u64) {
         if let Some(pop) = self.forget_pop(token) {
-            let (registered, reply) = (pop.registered, pop.reply);
-            let answer = Box::new(move || drop(reply.send(Ok(PopGranted::default()))));
+            let conflates = match (&pop.request.target, pop.groups.first()) {
+                (PopTarget::Labels { .. }, _) | (_, None) => pop.request.conflation == Some(true),
+                (_, Some(group)) => self.conflates(state, *group),
+            };
+            let (registered, reply, chosen) = (pop.registered, pop.reply, pop.chosen);
+            let granted = PopGranted { conflates, chosen, ..PopGranted::default() };
+            let answer = Box::new(move || drop(reply.send(Ok(granted))));
             // Behind its own registration, and behind everything queued before it.
             self.after_number(registered.max(self.applied), Ready::Done(answer));
         }
@@ -373,20 +266,27 @@ impl Cycle {
                 let Some(token) = self.waiters.first(&place) else { continue };
                 match self.attempt(state, reader, draft, token) {
                     Attempt::Taken => {}
-                    Attempt::Nothing => self.park_or_answer(draft.now(), token),
+                    Attempt::Nothing => self.park_or_answer(state, draft.now(), token),
                 }
             }
         }
     }
 
+    /// Whether a group's policy is to deliver only the newest message.
+    fn conflates(&self, state: &State, group: EngineGroup) -> bool {
+        let (tenant, queue, name) = self.engine.names(group);
+        let known = self.overlay.registration(state, tenant, &queue, &name);
+        known.is_some_and(|registration| registration.conflation)
+    }
+
     /// Answers the parked pops whose time is up.
-    pub(super) fn time_out_pops(&mut self, _state: &State, now: Micros) {
+    pub(super) fn time_out_pops(&mut self, state: &State, now: Micros) {
         while let Some((at, token)) = self.deadlines.first().copied()
             && at <= now
         {
             self.deadlines.pop_first();
             if self.pops.get(&token).is_some_and(|pop| pop.parked) {
-                self.answer_empty(token);
+                self.answer_empty(state, token);
             }
         }
     }
@@ -401,19 +301,19 @@ impl Cycle {
             }
             return;
         };
-        for (claim, _) in &pop.claims {
-            self.engine.give_back(state, pop.group, token, claim);
+        for held in &pop.claims {
+            self.engine.give_back(state, held.group, token, &held.claim);
         }
     }
 
     /// Answers all parked pops empty, and from now on every pop that would park.
-    pub(super) fn stop_pops(&mut self) {
+    pub(super) fn stop_pops(&mut self, state: &State) {
         self.stopping = true;
         let mut parked: Vec<u64> =
             self.pops.iter().filter(|(_, pop)| pop.parked).map(|(token, _)| *token).collect();
         parked.sort_unstable();
         for token in parked {
-            self.answer_empty(token);
+            self.answer_empty(state, token);
         }
     }
 
@@ -427,40 +327,33 @@ impl Cycle {
     fn unpark(&mut self, token: u64) {
         if let Some(pop) = self.pops.get_mut(&token)
             && std::mem::take(&mut pop.parked)
+            && let Some(place) = pop.place()
         {
-            self.waiters.remove(&pop.place, token);
+            self.waiters.remove(&place, token);
         }
     }
 
     fn forget_pop(&mut self, token: u64) -> Option<PendingPop> {
         let pop = self.pops.remove(&token)?;
         self.deadlines.remove(&(pop.deadline, token));
-        if pop.parked {
-            self.waiters.remove(&pop.place, token);
+        if pop.parked
+            && let Some(place) = pop.place()
+        {
+            self.waiters.remove(&place, token);
+        }
+        for group in &pop.groups {
+            if let Some(count) = self.popping.get_mut(group) {
+                *count -= 1;
+                if *count == 0 {
+                    self.popping.remove(group);
+                }
+            }
         }
         Some(pop)
     }
 }
 
-fn claim_data(
-    state: &State,
-    claim: &Claim,
-    delivered: &Delivered,
-    records: Vec<StoredRecord>,
-    attempt: u32,
-) -> ClaimData {
-    let name = state.partition(claim.partition).map_or("", |row| state.partition_name(row));
-    ClaimData {
-        partition: claim.partition,
-        name: name.into(),
-        attempt,
-        first: delivered.first,
-        count: delivered.hashes.len(),
-        records,
-    }
-}
-
-fn start_of(subscribe: &Subscribe) -> Start {
+pub(super) fn start_of(subscribe: &Subscribe) -> Start {
     match subscribe {
         Subscribe::All => Start::All,
         Subscribe::New => Start::End,

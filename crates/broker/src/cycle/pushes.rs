@@ -5,6 +5,7 @@ use queen_planner::draft::Draft;
 use queen_planner::push::{PushContext, PushFacts, PushPart, PushPlan, PushVerdict};
 use queen_state::State;
 
+use super::transactions::TransactionFacts;
 use super::{Cycle, Ready, Reply};
 use crate::api::CallError;
 use crate::lookup::{Lookup, LookupError};
@@ -81,14 +82,7 @@ impl Cycle {
         push: &mut PendingPush,
     ) {
         let Some(mut held) = push.parts.get_mut(at).and_then(Option::take) else { return };
-        let mut context = PushContext {
-            state,
-            overlay: &mut self.overlay,
-            filter: &self.filter,
-            order: &mut self.order,
-            limits: &self.limits.planning,
-            plan: self.proposed + 1,
-        };
+        let mut context = self.push_context(state);
         let part = &held.wanted;
         let answer = match context.plan(draft, part, &held.facts) {
             PushPlan::Done(verdicts) => Ok(verdicts),
@@ -114,6 +108,17 @@ impl Cycle {
         push.open -= 1;
     }
 
+    pub(super) fn push_context<'a>(&'a mut self, state: &'a State) -> PushContext<'a> {
+        PushContext {
+            state,
+            overlay: &mut self.overlay,
+            filter: &self.filter,
+            order: &mut self.order,
+            limits: &self.limits.planning,
+            plan: self.proposed + 1,
+        }
+    }
+
     pub(super) fn originals_found(
         &mut self,
         state: &State,
@@ -121,6 +126,16 @@ impl Cycle {
         (ticket, at): (u64, usize),
         facts: Result<PushFacts, LookupError>,
     ) {
+        if self.transactions.contains_key(&ticket) {
+            let put = facts.map(|found| {
+                move |facts: &mut TransactionFacts<'_>| {
+                    if let Some(facts) = facts.of_push(at) {
+                        facts.extend(found);
+                    }
+                }
+            });
+            return self.transaction_fact(state, draft, ticket, put);
+        }
         let Some(mut push) = self.pushes.remove(&ticket) else { return };
         match facts {
             Ok(facts) => {
@@ -140,7 +155,7 @@ impl Cycle {
     }
 
     /// A part is decided: hashes that were kept for its question may leave the overlay.
-    fn decided(&mut self, asked_at: Option<u64>) {
+    pub(super) fn decided(&mut self, asked_at: Option<u64>) {
         let Some(asked_at) = asked_at else { return };
         if let Some(count) = self.asked.get_mut(&asked_at) {
             *count -= 1;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queen_broker::api::{Api, PushItem};
+use queen_broker::api::{Api, PushBatch, PushItem};
 use queen_broker::prepare::MintIds;
 use queen_io::ManualClock;
 use queen_record::ids::Uuid;
@@ -38,8 +38,9 @@ async fn a_node_with_its_clock_and_id_writes_the_published_record() {
         transaction_id: Some("order-8891"),
         payload: br#"{"orderId":8891}"#,
         producer_sub: None,
+        trace_id: None,
     };
-    rig.api().push(T, &[item], Duration::from_secs(20)).await.unwrap();
+    rig.api().push(T, PushBatch::Items(&[item]), Duration::from_secs(20)).await.unwrap();
     let record = concat!(
         "6e000000da25b6dc1ed0878c0b000000000000000100000000000000000000000000000001000000",
         "75e7b953935e060000b97eb77dcc2db6dcbcff49435480b3c8",

@@ -18,6 +18,7 @@ async fn a_parked_pop_wakes_for_a_push() {
     ] {
         let queue = match &target {
             PopTarget::Queue(queue) | PopTarget::Partition { queue, .. } => queue.clone(),
+            PopTarget::Labels { .. } => continue,
         };
         let request =
             queen_broker::api::PopRequest { target, wait: true, ..pop("", queue_mode(), 5) };
@@ -49,7 +50,7 @@ async fn the_budget_is_shared_by_partitions_and_groups_are_apart() {
         rig.push("q", partition, &["1", "2", "3", "4"]).await;
     }
     let mut request = pop("q", "g", 10);
-    request.partitions = 3;
+    request.partitions = Some(3);
     let popped = rig.api().pop(request).await.unwrap();
     assert_eq!(popped.claims.iter().map(|claim| claim.messages.len()).sum::<usize>(), 10);
     assert_eq!(popped.claims.len(), 3);

@@ -3,9 +3,12 @@
 
 mod basics;
 mod bytes;
+mod choices;
 mod consume;
 mod dedup;
+mod letters;
 mod model;
 mod refuse;
 mod support;
 mod together;
+mod transactions;

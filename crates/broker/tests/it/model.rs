@@ -131,7 +131,7 @@ async fn run(ops: Vec<Op>) {
             Op::Push { partition, ids } => check_push(&rig, &mut model, partition, &ids).await,
             Op::Pop { group, batch, partitions, commit } => {
                 let mut request = pop(QUEUE, GROUPS[group], batch);
-                (request.partitions, request.commit_on_delivery) = (partitions, commit);
+                (request.partitions, request.commit_on_delivery) = (Some(partitions), commit);
                 let answer = rig.api().pop(request).await.unwrap();
                 held.extend(check_pop(&mut model, group, batch, &answer));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::NoopRecorder;
 use queen_broker::api::{
     AckAnswer, AckItem, AckStatus, Api, CallError, PopAnswer, PopRequest, PopTarget, PushAnswer,
-    PushItem, PushStatus, QUEUE_MODE, Subscribe,
+    PushBatch, PushItem, PushStatus, QUEUE_MODE, Subscribe,
 };
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
@@ -18,7 +18,7 @@ use queen_record::ids::{PartitionId, Tenant, Uuid};
 use queen_store::DiskStore;
 
 pub(crate) const T: Tenant = Tenant::DEFAULT;
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Rig {
     pub(crate) disk: SimDisk,
@@ -82,9 +82,10 @@ impl Rig {
                 transaction_id: Some(id),
                 payload: payload.as_bytes(),
                 producer_sub: None,
+                trace_id: None,
             })
             .collect();
-        self.api().push(T, &items, DEADLINE).await.unwrap()
+        self.api().push(T, PushBatch::Items(&items), DEADLINE).await.unwrap()
     }
 
     pub(crate) async fn pop(&self, queue: &str, group: &str, batch: u32) -> PopAnswer {
@@ -150,13 +151,15 @@ pub(crate) fn pop(queue: &str, group: &str, batch: u32) -> PopRequest {
         tenant: T,
         target: PopTarget::Queue(queue.to_owned()),
         group: group.to_owned(),
-        batch,
-        partitions: 1,
+        batch: Some(batch),
+        partitions: Some(1),
+        autopilot: false,
         wait: false,
         timeout: Duration::from_secs(20),
         lease_seconds: None,
         commit_on_delivery: false,
         subscribe: Subscribe::All,
+        conflation: None,
     }
 }
 

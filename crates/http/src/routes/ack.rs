@@ -81,13 +81,14 @@ impl Body<'_> {
     }
 }
 
+/// An acknowledgment as a request gives it.
 #[derive(Debug, Default)]
-struct Item<'a> {
-    transaction_id: Option<Text<'a>>,
-    partition_id: Option<Raw<'a>>,
-    lease: Option<Text<'a>>,
-    status: Option<Text<'a>>,
-    error: Option<Raw<'a>>,
+pub(super) struct Item<'a> {
+    pub(super) transaction_id: Option<Text<'a>>,
+    pub(super) partition_id: Option<Raw<'a>>,
+    pub(super) lease: Option<Text<'a>>,
+    pub(super) status: Option<Text<'a>>,
+    pub(super) error: Option<Raw<'a>>,
 }
 
 impl<'de> Fields<'de> for Item<'de> {
@@ -111,7 +112,7 @@ impl<'de> Fields<'de> for Item<'de> {
 }
 
 impl Item<'_> {
-    fn into_item(self) -> AckItem {
+    pub(super) fn into_item(self) -> AckItem {
         let owned = |text: Text<'_>| text.0.into_owned();
         AckItem {
             transaction_id: self.transaction_id.map(owned).unwrap_or_default(),

@@ -1,10 +1,17 @@
-//! `GET /api/v1/dlq`.
+//! `/api/v1/dlq`: list, replay, delete; and the same by a message's partition and transactionId.
 
-use queen_broker::api::{Api, DeadLetter, DeadLetterQuery};
+use hyper::StatusCode;
+use queen_broker::api::{
+    Api, DeadLetter, DeadLetterQuery, LetterRef, LetterSelect, PushStatus, Replay, ReplayEnd,
+    ReplayTo,
+};
+use serde::de::MapAccess;
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
+use crate::read::{self, Fields, Object, Text, skip};
+use crate::routes::messages::partition_ref;
 use crate::routes::shared::wide;
 
 const LIMIT_DEFAULT: usize = 100;
@@ -55,4 +62,125 @@ fn row(json: &mut Json, letter: &DeadLetter) {
     json.field("data").verbatim(&letter.payload).field("payload").verbatim(&letter.payload);
     json.field("errorMessage").string(&letter.error);
     json.field("retryCount").u64(letter.retries.into()).raw("}");
+}
+
+/// Pushes a copy of a dead letter and removes the letter.
+pub(crate) async fn replay<A: Api>(
+    call: &Call<'_, A>,
+    letter: Option<LetterRef>,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
+    let to =
+        if read::is_empty(body) { To::default() } else { read::body::<Object<To<'_>>>(body)?.0 };
+    let to = ReplayTo { queue: to.half("queue")?, partition: to.half("partition")? };
+    let found = match letter {
+        Some(letter) => call.api()?.replay(call.tenant, letter, to, call.deadline()).await?,
+        None => None,
+    };
+    let Some(replay) = found else {
+        let mut json = Json::new();
+        json.raw("{").field("success").bool(false).field("result").string("gone");
+        json.field("error").string("Message not found").raw("}");
+        return Ok(error::json(StatusCode::NOT_FOUND, json));
+    };
+    Ok(render_replay(&replay))
+}
+
+fn render_replay(replay: &Replay) -> Answer {
+    let (result, status, answer) = match &replay.end {
+        ReplayEnd::Moved(answer) => ("moved", "queued", answer),
+        ReplayEnd::Duplicate(answer) => ("duplicate", "duplicate", answer),
+        ReplayEnd::Refused(rollback) => {
+            let mut json = Json::new();
+            json.raw("{").field("success").bool(false).field("error").string(&rollback.error);
+            json.field("reason").string(rollback.reason.code());
+            json.field("dlqRowRemoved").bool(false).raw("}");
+            return error::json(StatusCode::CONFLICT, json);
+        }
+    };
+    let mut json = Json::new();
+    json.raw("{").field("success").bool(true).field("result").string(result);
+    json.field("queue").string(&replay.queue).field("partition").string(&replay.partition);
+    json.field("consumerGroup").string(&replay.group).field("dlqId").uuid(&replay.id);
+    json.field("originalTransactionId").string(&replay.transaction_id);
+    json.field("replayedAs").raw("{").field("index").u64(0);
+    json.field("message_id").uuid(&answer.message_id);
+    json.field("transaction_id").string(&replay.copy_id);
+    json.field("queueName").string(&replay.queue).field("status").string(status);
+    if let PushStatus::Queued(offset) | PushStatus::Duplicate(offset) = &answer.status {
+        json.field("offset").u64(offset.0);
+    }
+    json.raw("}").field("dlqRowRemoved").bool(result == "moved").raw("}");
+    error::ok(json)
+}
+
+/// Where a replay goes.
+#[derive(Debug, Default)]
+struct To<'a> {
+    queue: Option<Text<'a>>,
+    partition: Option<Text<'a>>,
+}
+
+impl<'de> Fields<'de> for To<'de> {
+    const NAME: &'static str = "an object with \"queue\" and \"partition\", or nothing";
+
+    fn field<M: MapAccess<'de>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "queue" => self.queue = map.next_value()?,
+            "partition" => self.partition = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl To<'_> {
+    fn half(&self, name: &str) -> Result<Option<String>, ApiError> {
+        let text = if name == "queue" { &self.queue } else { &self.partition };
+        match text.as_ref().map(|text| &*text.0) {
+            Some("") => Err(ApiError::unsuccessful(format!("{name} must not be empty"))),
+            text => Ok(text.map(str::to_owned)),
+        }
+    }
+}
+
+/// Removes the dead letters of a queue, or of one group on it.
+pub(crate) async fn purge<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
+    let query = &call.query;
+    let owned = |name| query.filled(name).map(|text| text.map(std::borrow::Cow::into_owned));
+    let (queue, group) = (owned("queue")?, owned("consumerGroup")?);
+    let Some(queue) = queue else {
+        let mut json = Json::new();
+        json.raw("{").field("success").bool(false).field("error").string("queue is required");
+        json.field("message").string("name the queue whose dead letters are to be deleted");
+        json.raw("}");
+        return Ok(error::json(StatusCode::BAD_REQUEST, json));
+    };
+    let select = LetterSelect::Queue { queue: queue.clone(), group: group.clone() };
+    let deleted = call.api()?.delete_letters(call.tenant, select, call.deadline()).await?;
+    let mut json = Json::new();
+    json.raw("{").field("success").bool(true).field("queue").string(&queue);
+    json.field("consumerGroup").option(group.as_deref(), Json::string);
+    json.field("deleted").u64(deleted).raw("}");
+    Ok(error::ok(json))
+}
+
+/// Removes the dead letters of one message; a live message cannot be deleted.
+pub(crate) async fn delete_of_message<A: Api>(
+    call: &Call<'_, A>,
+    partition: &str,
+    transaction_id: String,
+) -> Result<Answer, ApiError> {
+    let missing = || ApiError::unsuccessful_missing("Message not found");
+    let of = partition_ref(partition).ok_or_else(missing)?;
+    let id = transaction_id.clone();
+    let select = LetterSelect::Message { partition: of, transaction_id };
+    let deleted = call.api()?.delete_letters(call.tenant, select, call.deadline()).await?;
+    if deleted == 0 {
+        return Err(missing());
+    }
+    let mut json = Json::new();
+    json.raw("{").field("success").bool(true).field("partitionId").string(partition);
+    json.field("transactionId").string(&id).field("deleted").u64(deleted).raw("}");
+    Ok(error::ok(json))
 }

@@ -20,7 +20,7 @@ pub(crate) async fn detail<A: Api>(
     Ok(error::ok(render(&found.ok_or_else(missing)?)))
 }
 
-fn partition_ref(text: &str) -> Option<PartitionRef> {
+pub(super) fn partition_ref(text: &str) -> Option<PartitionRef> {
     if let Some(uuid) = Uuid::parse(text) {
         return Some(PartitionRef::Uuid(uuid));
     }

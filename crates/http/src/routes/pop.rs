@@ -1,8 +1,10 @@
-//! `GET /api/v1/pop/queue/:queue` and `…/partition/:partition`.
+//! `GET /api/v1/pop/queue/:queue`, `…/partition/:partition`, and `GET /api/v1/pop` by labels.
 
 use std::time::Duration;
 
-use queen_broker::api::{Api, Claim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe};
+use queen_broker::api::{
+    Api, Chosen, Claim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe,
+};
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
@@ -13,85 +15,91 @@ use crate::query::{BadQuery, Query};
 use crate::routes::shared::{self, wide};
 use crate::time;
 
-const BATCH_DEFAULT: u32 = 200;
-const PARTITIONS_DEFAULT: u32 = 1;
 const PARTITIONS_MAX: i64 = 64;
 /// Milliseconds.
 const TIMEOUT_MAX: i64 = 60_000;
-/// What the broker chooses for a pop with `autopilot=true` that leaves it out.
-const AUTOPILOT_BATCH: u32 = 100;
-/// As above.
-const AUTOPILOT_PARTITIONS: u32 = 64;
 /// Bytes of a message in the answer, names and payload aside.
 const MESSAGE_BYTES: usize = 330;
 
 /// Takes messages; parked until there are some with `wait=true`.
 pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result<Answer, ApiError> {
     call.count(|stats| &stats.pop_requests, 1);
-    let read = Parameters::read(call, target).map_err(|error| ApiError::bad_pop(error.0))?;
-    let queue = match &read.request.target {
+    let request = request(call, target).map_err(|error| ApiError::bad_pop(error.0))?;
+    let queue = match &request.target {
         PopTarget::Queue(queue) | PopTarget::Partition { queue, .. } => queue.clone(),
+        PopTarget::Labels { .. } => String::new(),
     };
-    let group = read.request.group.clone();
-    let answer = call.api()?.pop(read.request).await.map_err(ApiError::of_pop)?;
-    if answer.claims.is_empty() {
+    let (group, asked) = (request.group.clone(), request.conflation);
+    let answer = call.api()?.pop(request).await.map_err(ApiError::of_pop)?;
+    let policy = Policy::of(asked, &answer);
+    if answer.claims.is_empty() && policy == Policy::default() {
         return Ok(error::no_content());
     }
     let messages = answer.claims.iter().map(|claim| claim.messages.len()).sum();
     call.count(|stats| &stats.pop_messages, messages);
-    Ok(error::ok(render(&queue, &group, &answer, read.autopilot)))
+    Ok(error::ok(render(&queue, &group, &answer, policy)))
 }
 
-/// What a knob came to when the broker chose, shown in the answer.
-#[derive(Clone, Copy, Debug)]
-struct Autopilot {
-    batch: u32,
-    partitions: u32,
-}
-
-struct Parameters {
-    request: PopRequest,
-    autopilot: Option<Autopilot>,
-}
-
-impl Parameters {
-    fn read<A>(call: &Call<'_, A>, target: PopTarget) -> Result<Self, BadQuery> {
-        let query = &call.query;
-        if query.boolean("conflation")?.unwrap_or(false) {
-            return Err(BadQuery("conflation is not supported by this broker version".to_owned()));
-        }
-        let is_wildcard = matches!(target, PopTarget::Queue(_));
-        let is_autopilot = query.boolean("autopilot")?.unwrap_or(false) && is_wildcard;
-        let (batch_default, partitions_default) = if is_autopilot {
-            (AUTOPILOT_BATCH, AUTOPILOT_PARTITIONS)
-        } else {
-            (BATCH_DEFAULT, PARTITIONS_DEFAULT)
-        };
-        let clamped = |value: i64, max: i64| u32::try_from(value.clamp(1, max)).unwrap_or(u32::MAX);
-        let batch = query.integer("batch")?;
-        let batch = batch.map_or(batch_default, |value| clamped(value, i64::from(u32::MAX)));
-        let partitions = query.integer("partitions")?;
-        let partitions =
-            partitions.map_or(partitions_default, |value| clamped(value, PARTITIONS_MAX));
-        let lease_seconds = query.integer("leaseSeconds")?.filter(|seconds| *seconds > 0);
-        let commits = [query.boolean("commitOnDelivery")?, query.boolean("autoAck")?];
-        let group = shared::group(query.text("consumerGroup")?.as_deref());
-        let subscribe = subscribe(query, &group, call.options.subscribe_default)?;
-        let request = PopRequest {
-            tenant: call.tenant,
-            target,
-            group,
-            batch,
-            partitions,
-            wait: query.boolean("wait")?.unwrap_or(false),
-            timeout: timeout(query.integer("timeout")?, call.options.default_timeout),
-            lease_seconds: lease_seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
-            commit_on_delivery: commits.contains(&Some(true)),
-            subscribe,
-        };
-        let autopilot = is_autopilot.then_some(Autopilot { batch, partitions });
-        Ok(Self { request, autopilot })
+/// Takes messages of every queue with the labels of the query.
+pub(crate) async fn pop_labels<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
+    let label = |name| {
+        let text = call.query.filled(name).map_err(|error| ApiError::bad_pop(error.0))?;
+        Ok::<_, ApiError>(text.map(std::borrow::Cow::into_owned))
+    };
+    let (namespace, task) = (label("namespace")?, label("task")?);
+    if namespace.is_none() && task.is_none() {
+        return Err(ApiError::bad_pop("namespace or task is required"));
     }
+    pop(call, PopTarget::Labels { namespace, task }).await
+}
+
+/// What an answer says about delivering only the newest message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Policy {
+    conflates: bool,
+    /// The request named another policy than the stored one.
+    conflicts: bool,
+}
+
+impl Policy {
+    fn of(asked: Option<bool>, answer: &PopAnswer) -> Self {
+        let conflates = answer.conflates;
+        Self { conflates, conflicts: asked.is_some_and(|asked| asked != conflates) }
+    }
+}
+
+fn request<A>(call: &Call<'_, A>, target: PopTarget) -> Result<PopRequest, BadQuery> {
+    let query = &call.query;
+    let clamped = |value: i64, max: i64| u32::try_from(value.clamp(1, max)).unwrap_or(u32::MAX);
+    let batch = query.integer("batch")?.map(|value| clamped(value, i64::from(u32::MAX)));
+    let partitions = query.integer("partitions")?.map(|value| clamped(value, PARTITIONS_MAX));
+    let lease_seconds = query.integer("leaseSeconds")?.filter(|seconds| *seconds > 0);
+    let commits = [query.boolean("commitOnDelivery")?, query.boolean("autoAck")?];
+    let commit_on_delivery = commits.contains(&Some(true));
+    let group = shared::group(query.text("consumerGroup")?.as_deref());
+    let conflation = query.boolean("conflation")?;
+    if conflation == Some(true) && group == QUEUE_MODE {
+        return Err(BadQuery("conflation needs a consumerGroup".to_owned()));
+    }
+    if conflation == Some(true) && commit_on_delivery {
+        return Err(BadQuery("conflation cannot be combined with commit at delivery".to_owned()));
+    }
+    let subscribe = subscribe(query, &group, call.options.subscribe_default)?;
+    Ok(PopRequest {
+        tenant: call.tenant,
+        wait: query.boolean("wait")?.unwrap_or(false)
+            && !matches!(target, PopTarget::Labels { .. }),
+        autopilot: query.boolean("autopilot")?.unwrap_or(false),
+        target,
+        group,
+        batch,
+        partitions,
+        timeout: timeout(query.integer("timeout")?, call.options.default_timeout),
+        lease_seconds: lease_seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
+        commit_on_delivery,
+        subscribe,
+        conflation,
+    })
 }
 
 fn timeout(millis: Option<i64>, default: Duration) -> Duration {
@@ -125,7 +133,7 @@ fn subscribe(
     })
 }
 
-fn render(queue: &str, group: &str, answer: &PopAnswer, autopilot: Option<Autopilot>) -> Json {
+fn render(queue: &str, group: &str, answer: &PopAnswer, policy: Policy) -> Json {
     let mut json = Json::with_capacity(256 + answer.claims.iter().map(claim_bytes).sum::<usize>());
     json.raw("{").field("success").bool(true).field("queue").string(queue);
     if let Some(first) = answer.claims.first() {
@@ -138,7 +146,13 @@ fn render(queue: &str, group: &str, answer: &PopAnswer, autopilot: Option<Autopi
         render_claim(&mut json, claim, answer.lease.as_ref(), group);
     }
     json.raw("]").field("partitionsClaimed").u64(wide(answer.claims.len()));
-    if let Some(Autopilot { batch, partitions }) = autopilot {
+    if policy.conflates {
+        json.field("conflation").bool(true);
+    }
+    if policy.conflicts {
+        json.field("conflationConflict").bool(true);
+    }
+    if let Some(Chosen { batch, partitions }) = answer.chosen {
         json.field("autopilot").raw("{").field("partitions").u64(partitions.into());
         json.field("batch").u64(batch.into()).raw("}");
     }

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 
 use hyper::StatusCode;
-use queen_broker::api::{Api, PushAnswer, PushItem, PushStatus};
+use queen_broker::api::{Api, PushAnswer, PushBatch, PushItem, PushStatus};
 use queen_model::TRANSACTION_ID_BYTES_MAX;
+use queen_record::ids::Uuid;
 use serde::de::{Error, MapAccess};
 
 use crate::app::Call;
@@ -17,7 +18,7 @@ use crate::read::{self, Fields, Object, Raw, Text, skip};
 use crate::routes::shared::wide;
 
 /// The partition of an item that names none.
-const PARTITION_DEFAULT: &str = "Default";
+pub(super) const PARTITION_DEFAULT: &str = "Default";
 /// Bytes of an answer's element, names aside.
 const ELEMENT_BYTES: usize = 160;
 
@@ -29,7 +30,8 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answ
         return Ok(render(&[], &[]));
     }
     let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
-    let answers = call.api()?.push(call.tenant, &items, call.push_deadline()).await?;
+    let batch = PushBatch::Items(&items);
+    let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
     call.count(|stats| &stats.push_messages, answers.len());
     Ok(render(&items, &answers))
 }
@@ -85,13 +87,17 @@ impl<'de> Fields<'de> for Body<'de> {
     }
 }
 
+/// A message as a request gives it.
 #[derive(Debug, Default)]
-struct Item<'a> {
+pub(super) struct Item<'a> {
     queue: Option<Text<'a>>,
     partition: Option<Text<'a>>,
-    transaction_id: Option<Text<'a>>,
+    pub(super) transaction_id: Option<Text<'a>>,
     /// `null` is a payload, so this is not read as an option.
     payload: Option<Raw<'a>>,
+    /// An older name of the payload, in transactions.
+    data: Option<Raw<'a>>,
+    trace_id: Option<Raw<'a>>,
 }
 
 impl<'de> Fields<'de> for Item<'de> {
@@ -103,6 +109,8 @@ impl<'de> Fields<'de> for Item<'de> {
             "partition" => self.partition = map.next_value()?,
             "transactionId" => self.transaction_id = map.next_value()?,
             "payload" => self.payload = Some(map.next_value()?),
+            "data" => self.data = Some(map.next_value()?),
+            "traceId" => self.trace_id = map.next_value()?,
             _ => skip(map)?,
         }
         Ok(())
@@ -115,16 +123,22 @@ impl<'de> Fields<'de> for Item<'de> {
         if self.payload.is_none() {
             return Err(E::missing_field("payload"));
         }
-        match filled(self.transaction_id.as_ref()) {
-            Some(id) if id.len() > TRANSACTION_ID_BYTES_MAX => Err(E::custom(format_args!(
-                "transactionId is longer than {TRANSACTION_ID_BYTES_MAX} bytes"
-            ))),
-            _ => Ok(()),
-        }
+        check_id(self.transaction_id.as_ref())
+    }
+}
+
+/// Refuses a transactionId that no message can carry.
+pub(super) fn check_id<E: Error>(id: Option<&Text<'_>>) -> Result<(), E> {
+    match filled(id) {
+        Some(id) if id.len() > TRANSACTION_ID_BYTES_MAX => Err(E::custom(format_args!(
+            "transactionId is longer than {TRANSACTION_ID_BYTES_MAX} bytes"
+        ))),
+        _ => Ok(()),
     }
 }
 
 impl Item<'_> {
+    /// The message of a push: a trace id is taken and dropped.
     fn borrow(&self) -> PushItem<'_> {
         PushItem {
             queue: filled(self.queue.as_ref()).unwrap_or_default(),
@@ -132,7 +146,17 @@ impl Item<'_> {
             transaction_id: filled(self.transaction_id.as_ref()),
             payload: self.payload.map_or("", |payload| payload.0).as_bytes(),
             producer_sub: None,
+            trace_id: None,
         }
+    }
+
+    /// The message of a transaction: a trace id that is a UUID is stored; `None` without queue or payload.
+    pub(super) fn of_transaction(&self) -> Option<PushItem<'_>> {
+        let payload = self.payload.or(self.data)?;
+        filled(self.queue.as_ref())?;
+        let trace = self.trace_id.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.0).ok());
+        let trace_id = trace.and_then(|text| Uuid::parse(&text.0));
+        Some(PushItem { payload: payload.0.as_bytes(), trace_id, ..self.borrow() })
     }
 }
 

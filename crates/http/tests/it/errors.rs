@@ -56,6 +56,7 @@ async fn a_pop_refused_for_its_parameters_has_the_pop_shape() {
         "autopilot=on",
         "conflation=maybe",
         "conflation=true",
+        "conflation=true&consumerGroup=g&autoAck=true",
         "consumerGroup=%FF",
     ] {
         let reply = node.get(&format!("/api/v1/pop/queue/q?{query}")).await;
@@ -76,8 +77,8 @@ async fn a_pop_refused_for_its_parameters_has_the_pop_shape() {
 async fn unknown_routes() {
     let node = Node::start().await;
     for (method, path) in [
-        ("GET", "/api/v1/pop?namespace=a"),
-        ("POST", "/api/v1/transaction"),
+        ("GET", "/api/v1/popular?namespace=a"),
+        ("POST", "/api/v1/transactions"),
         ("PUT", "/streams/x"),
         ("GET", "/api/v1/push/"),
         ("POST", "/api//v1/push"),

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use queen_broker::api::{
     AckAnswer, AckDone, AckItem, Api, CallError, Configured, DeadLetterPage, DeadLetterQuery,
-    Extended, GroupDeleted, Health, MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer,
-    PushItem, PushStatus, QueueDetail, QueueSummary,
+    Extended, FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, MessageDetail,
+    PartitionRef, PopAnswer, PopRequest, PositionSet, PushAnswer, PushBatch, PushStatus,
+    QueueDetail, QueueSummary, Replay, ReplayTo, Seek, Transaction, TransactionAck,
+    TransactionAnswer,
 };
 use queen_model::OptionsPatch;
-use queen_record::ids::{Offset, Tenant, Uuid};
+use queen_record::ids::{Micros, Offset, Tenant, Uuid};
 use tokio::sync::oneshot;
 
 /// The message id of every push that is not scripted.
@@ -39,8 +41,25 @@ pub(crate) struct Pushed {
     pub(crate) payload: Vec<u8>,
 }
 
+/// One transaction as it came.
+pub(crate) struct Asked {
+    pub(crate) acks: Vec<TransactionAck>,
+    pub(crate) traced: Vec<Option<Uuid>>,
+    pub(crate) positions: Vec<PositionSet>,
+}
+
 #[derive(Default)]
 pub(crate) struct Fake {
+    pub(crate) replays: Mutex<Vec<(LetterRef, ReplayTo)>>,
+    pub(crate) replayed: Mutex<VecDeque<Replay>>,
+    pub(crate) purges: Mutex<Vec<LetterSelect>>,
+    pub(crate) resubscribed: Mutex<Vec<(String, Micros)>>,
+    pub(crate) seeks: Mutex<Vec<Seek>>,
+    /// What the calls that count say.
+    pub(crate) count: Mutex<u64>,
+    pub(crate) framed: Mutex<Vec<FramedGroup>>,
+    pub(crate) transactions: Mutex<Vec<Asked>>,
+    pub(crate) ends: Mutex<VecDeque<TransactionAnswer>>,
     pub(crate) pushed: Mutex<Vec<Pushed>>,
     pub(crate) pushes: Mutex<VecDeque<Result<Vec<PushAnswer>, CallError>>>,
     pub(crate) pops: Mutex<VecDeque<Pop>>,
@@ -66,9 +85,16 @@ impl Api for Fake {
     async fn push(
         &self,
         _: Tenant,
-        items: &[PushItem<'_>],
+        batch: PushBatch<'_>,
         _: Duration,
     ) -> Result<Vec<PushAnswer>, CallError> {
+        let items = match batch {
+            PushBatch::Items(items) => items,
+            PushBatch::Framed(groups, _) => {
+                self.framed.lock().unwrap().extend_from_slice(groups);
+                &[]
+            }
+        };
         self.pushed.lock().unwrap().extend(items.iter().map(|item| Pushed {
             queue: item.queue.to_owned(),
             partition: item.partition.to_owned(),
@@ -80,6 +106,29 @@ impl Api for Fake {
         }
         let answer = |at| PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(at)) };
         Ok((0..items.len() as u64).map(answer).collect())
+    }
+
+    async fn transaction(
+        &self,
+        transaction: Transaction<'_>,
+        _: Duration,
+    ) -> Result<TransactionAnswer, CallError> {
+        let PushBatch::Items(items) = transaction.pushes else { panic!("not in these tests") };
+        let pushes = items.iter().map(|item| {
+            let offset = Offset(item.payload.len() as u64);
+            PushAnswer { message_id: ID, status: PushStatus::Queued(offset) }
+        });
+        let committed = TransactionAnswer::Committed {
+            acks: vec![AckDone::default(); transaction.acks.len()],
+            pushes: pushes.collect(),
+        };
+        let traced = items.iter().map(|item| item.trace_id).collect();
+        self.transactions.lock().unwrap().push(Asked {
+            acks: transaction.acks,
+            traced,
+            positions: transaction.positions,
+        });
+        Ok(self.ends.lock().unwrap().pop_front().unwrap_or(committed))
     }
 
     async fn pop(&self, request: PopRequest) -> Result<PopAnswer, CallError> {
@@ -155,6 +204,44 @@ impl Api for Fake {
         let queues = queue.clone().into_iter().collect();
         self.groups.lock().unwrap().push((group, queue, metadata));
         Ok(GroupDeleted { partitions: 2, metadata, queues })
+    }
+
+    async fn replay(
+        &self,
+        _: Tenant,
+        letter: LetterRef,
+        to: ReplayTo,
+        _: Duration,
+    ) -> Result<Option<Replay>, CallError> {
+        self.replays.lock().unwrap().push((letter, to));
+        Ok(self.replayed.lock().unwrap().pop_front())
+    }
+
+    async fn delete_letters(
+        &self,
+        _: Tenant,
+        select: LetterSelect,
+        _: Duration,
+    ) -> Result<u64, CallError> {
+        self.purges.lock().unwrap().push(select);
+        Ok(*self.count.lock().unwrap())
+    }
+
+    async fn resubscribe(
+        &self,
+        _: Tenant,
+        group: String,
+        time: Micros,
+        _: Duration,
+    ) -> Result<u64, CallError> {
+        self.resubscribed.lock().unwrap().push((group, time));
+        Ok(*self.count.lock().unwrap())
+    }
+
+    async fn seek(&self, seek: Seek, _: Duration) -> Result<Option<u64>, CallError> {
+        self.seeks.lock().unwrap().push(seek);
+        let count = *self.count.lock().unwrap();
+        Ok((count > 0).then_some(count))
     }
 
     async fn queues(&self, _: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {

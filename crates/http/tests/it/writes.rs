@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queen_broker::api::{
-    AckAnswer, AckDone, AckStatus, Claim, Extended, Message, PopAnswer, PopRequest, PopTarget,
-    PushAnswer, PushStatus, QUEUE_MODE, Subscribe,
+    AckAnswer, AckDone, AckStatus, Chosen, Claim, Extended, Message, PopAnswer, PopRequest,
+    PopTarget, PushAnswer, PushStatus, QUEUE_MODE, Subscribe,
 };
 use queen_model::{Patch, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant};
@@ -100,7 +100,7 @@ async fn a_pop_answer_holds_payloads_byte_for_byte() {
         claim(4, "c/42", vec![message(0, r#"{ "a" : 1.0 }"#), message(1, "")]),
         claim(5, "p", vec![message(9, "7")]),
     ];
-    let answer = PopAnswer { lease: Some(ID), claims };
+    let answer = PopAnswer { lease: Some(ID), claims, ..PopAnswer::default() };
     node.fake.pops.lock().unwrap().push_back(Pop::Answer(Ok(answer)));
     let reply = node.get("/api/v1/pop/queue/orders?consumerGroup=b+1&batch=10").await;
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -124,7 +124,11 @@ async fn a_pop_answer_holds_payloads_byte_for_byte() {
 #[tokio::test]
 async fn a_pop_without_a_lease_and_with_autopilot() {
     let node = Node::start().await;
-    let answer = PopAnswer { lease: None, claims: vec![claim(4, "p", vec![message(0, "1")])] };
+    let answer = PopAnswer {
+        claims: vec![claim(4, "p", vec![message(0, "1")])],
+        chosen: Some(Chosen { batch: 7, partitions: 64 }),
+        ..PopAnswer::default()
+    };
     node.fake.pops.lock().unwrap().push_back(Pop::Answer(Ok(answer)));
     let path = "/api/v1/pop/queue/q?autoAck=true&autopilot=true&batch=7";
     let answer = node.get(path).await.json();
@@ -134,7 +138,41 @@ async fn a_pop_without_a_lease_and_with_autopilot() {
     assert_eq!(answer["autopilot"], json!({"partitions":64,"batch":7}));
     let request = node.fake.popped.lock().unwrap().pop().unwrap();
     assert!(request.commit_on_delivery);
-    assert_eq!((request.batch, request.partitions), (7, 64));
+    assert!(request.autopilot);
+    assert_eq!((request.batch, request.partitions), (Some(7), None));
+}
+
+#[tokio::test]
+async fn a_policy_of_newest_only_is_echoed_also_when_nothing_is_there() {
+    let node = Node::start().await;
+    let rows = [
+        ("conflation=true", true, Some(json!(true)), None),
+        ("conflation=true", false, None, Some(json!(true))),
+        ("conflation=false", true, Some(json!(true)), Some(json!(true))),
+        ("", true, Some(json!(true)), None),
+    ];
+    for (query, conflates, conflation, conflict) in rows {
+        let answer = PopAnswer { conflates, ..PopAnswer::default() };
+        node.fake.pops.lock().unwrap().push_back(Pop::Answer(Ok(answer)));
+        let reply = node.get(&format!("/api/v1/pop/queue/q?consumerGroup=g&{query}")).await;
+        assert_eq!(reply.status, 200, "{query}");
+        let body = reply.json();
+        assert_eq!(body.get("conflation").cloned(), conflation, "{query}");
+        assert_eq!(body.get("conflationConflict").cloned(), conflict, "{query}");
+        assert_eq!((&body["messages"], &body["partitionsClaimed"]), (&json!([]), &json!(0)));
+    }
+    assert_eq!(node.get("/api/v1/pop/queue/q?consumerGroup=g&conflation=false").await.status, 204);
+}
+
+#[tokio::test]
+async fn a_pop_by_labels_names_one_and_does_not_wait() {
+    let node = Node::start().await;
+    let request = popped(&node, "/api/v1/pop?namespace=billing&task=&wait=true").await;
+    let target = PopTarget::Labels { namespace: Some("billing".into()), task: None };
+    assert_eq!((request.target, request.wait), (target, false));
+    let reply = node.get("/api/v1/pop?task=").await;
+    let expected = json!({"success":false,"error":"namespace or task is required","messages":[]});
+    assert_eq!((reply.status, reply.json()), (400, expected));
 }
 
 #[tokio::test]
@@ -157,13 +195,15 @@ async fn pop_parameters_and_their_clamps() {
         tenant: Tenant::DEFAULT,
         target: PopTarget::Queue("q".into()),
         group: QUEUE_MODE.into(),
-        batch: 200,
-        partitions: 1,
+        batch: None,
+        partitions: None,
+        autopilot: false,
         wait: false,
         timeout: Duration::from_secs(30),
         lease_seconds: None,
         commit_on_delivery: false,
         subscribe: Subscribe::All,
+        conflation: None,
     };
     assert_eq!(popped(&node, "/api/v1/pop/queue/q?x=1&frames=true&task=t").await, plain);
     let path = "/api/v1/pop/queue/q/partition/a%2Fb?consumerGroup=g&wait=true&timeout=1500\
@@ -175,21 +215,28 @@ async fn pop_parameters_and_their_clamps() {
         wait: true,
         timeout: Duration::from_millis(1500),
         lease_seconds: Some(9),
+        autopilot: true,
+        conflation: Some(false),
         ..plain.clone()
     };
     assert_eq!(popped(&node, path).await, expected);
     let path = "/api/v1/pop/queue/q?batch=9223372036854775808&partitions=0&timeout=-1\
                 &leaseSeconds=99999999999999999999";
     let expected = PopRequest {
-        batch: u32::MAX,
+        batch: Some(u32::MAX),
+        partitions: Some(1),
         timeout: Duration::from_millis(1),
         lease_seconds: Some(i32::MAX),
         ..plain.clone()
     };
     assert_eq!(popped(&node, path).await, expected);
     let path = "/api/v1/pop/queue/q?batch=-4&partitions=65&timeout=999999999&leaseSeconds=0";
-    let expected =
-        PopRequest { batch: 1, partitions: 64, timeout: Duration::from_mins(1), ..plain.clone() };
+    let expected = PopRequest {
+        batch: Some(1),
+        partitions: Some(64),
+        timeout: Duration::from_mins(1),
+        ..plain.clone()
+    };
     assert_eq!(popped(&node, path).await, expected);
     let path = "/api/v1/pop/queue/q?consumerGroup=g&subscriptionFrom=1970-01-01T00:00:01Z";
     let expected =
@@ -308,7 +355,11 @@ async fn requests_and_messages_are_counted() {
     let node = Node::start().await;
     let body = r#"{"items":[{"queue":"q","payload":1},{"queue":"q","payload":2}]}"#;
     node.post("/api/v1/push", body).await;
-    let answer = PopAnswer { lease: None, claims: vec![claim(4, "p", vec![message(0, "1")])] };
+    let answer = PopAnswer {
+        claims: vec![claim(4, "p", vec![message(0, "1")])],
+        chosen: Some(Chosen { batch: 7, partitions: 64 }),
+        ..PopAnswer::default()
+    };
     node.fake.pops.lock().unwrap().push_back(Pop::Answer(Ok(answer)));
     node.get("/api/v1/pop/queue/q").await;
     node.post("/api/v1/ack", r#"{"transactionId":"a","partitionId":"4"}"#).await;

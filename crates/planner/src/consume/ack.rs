@@ -113,6 +113,16 @@ pub enum AckOutcome {
     NeedLog(AckQuestion),
 }
 
+/// What a call would do to a cursor; nothing has changed yet.
+pub(super) enum Judged {
+    /// It moves the cursor as decided.
+    Decided(AckDecision),
+    /// It changes nothing: its lease is lost, or it repeats a settled one.
+    Unchanged(AckResult),
+    /// The log must be asked first.
+    NeedLog(AckQuestion),
+}
+
 impl Engine {
     /// Settles the items of one call for one partition and lease.
     pub fn ack(
@@ -132,55 +142,35 @@ impl Engine {
         let Some(part) = self.load_part(state, key.0, group, Start::All) else {
             return AckOutcome::Done(vec![ItemResult::Unresolved; call.items.len()]);
         };
-        let live = part.lease.filter(|lease| lease.expires >= now);
-        if let Some(presented) = call.lease
-            && live.is_none_or(|lease| Some(lease.worker) != presented)
-        {
-            let outcome = repeated(part, presented, call, facts);
-            self.unload_if_idle(key);
-            return outcome;
-        }
-        let end = live.map_or(last_offset, |lease| signed(lease.batch_end));
-        let unique = queue.dedup_window_us > 0;
-        let places = match places(part, call, facts, (end, unique)) {
-            Ok(places) => places,
-            Err(question) => return AckOutcome::NeedLog(question),
-        };
-        let cursor = AckCursor {
-            committed: part.committed,
-            batch_end: live.map(|lease| lease.batch_end),
-            retries: part.retries,
-            conflated: live.is_some_and(|lease| lease.conflated),
-            retry_limit: u32::try_from(queue.retry_limit).unwrap_or(0),
-            files_exhausted: queue.files_dead_letters,
-        };
-        let verdicts: Vec<_> =
-            places.iter().copied().zip(call.items.iter().map(|item| item.verdict)).collect();
-        let decision = decide(&cursor, &verdicts);
-        if !decision.dead.is_empty() {
-            let missing = |(offset, _): &&(Offset, usize)| !facts.messages.contains_key(offset);
-            let offsets: Vec<Offset> = decision.dead.iter().filter(missing).map(|d| d.0).collect();
-            if !offsets.is_empty() {
-                return AckOutcome::NeedLog(AckQuestion::Messages { route: part.route, offsets });
+        let leased = part.live_lease(now).is_some();
+        match judge(part, (call, facts), queue, (now, last_offset)) {
+            Judged::NeedLog(question) => {
+                self.unload_if_idle(key);
+                AckOutcome::NeedLog(question)
             }
-            let retries = part.retries;
-            self.file(state, draft, key, (call, facts, &decision, retries));
+            Judged::Unchanged(result) => {
+                self.unload_if_idle(key);
+                AckOutcome::Done(result)
+            }
+            Judged::Decided(decision) => {
+                self.file(state, draft, key, (call, facts, &decision));
+                self.settle(state, key, &decision, now);
+                AckOutcome::Done(results(&decision, leased))
+            }
         }
-        let leased = cursor.batch_end.is_some();
-        self.settle(state, key, &decision, leased, now);
-        AckOutcome::Done(results(&decision, leased))
     }
 
     /// Adds the dead letters of a decision to the draft.
-    fn file(
+    pub(super) fn file(
         &self,
         state: &State,
         draft: &mut Draft<'_>,
         key: PartKey,
-        (call, facts, decision, retries): (&AckCall, &AckFacts, &AckDecision, u32),
+        (call, facts, decision): (&AckCall, &AckFacts, &AckDecision),
     ) {
         let group = self.state_of(key.1);
         let Some(part) = self.parts.get(&key) else { return };
+        let retries = part.retries;
         let any_error = call.items.iter().find_map(|item| item.error.clone());
         let failed = draft.now();
         for (offset, item) in &decision.dead {
@@ -209,53 +199,121 @@ impl Engine {
     }
 
     /// Moves the cursor as decided.
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         state: &State,
         key: PartKey,
         decision: &AckDecision,
-        leased: bool,
         now: Micros,
     ) {
         let Some(part) = self.parts.get_mut(&key) else { return };
-        let before = (part.committed, part.retries, part.attempt_offset);
-        part.consumed += u64::try_from(decision.committed - part.committed).unwrap_or(0);
-        part.committed = decision.committed;
-        part.seed_time = None;
-        part.retries = decision.retries;
-        match decision.marker {
-            Some(Marker::Reset) => (part.attempt_offset, part.attempts) = (None, 0),
-            Some(Marker::MoveTo(offset)) if leased => part.attempt_offset = Some(offset),
-            Some(Marker::MoveTo(_)) | None => {}
-        }
-        let after = (part.committed, part.retries, part.attempt_offset);
-        let ends = decision.release && leased;
-        if ends && decision.settled {
-            part.released = part.lease.map(|lease| Released {
-                worker: lease.worker,
-                low: part.lease_low,
-                high: lease.batch_end,
-            });
-        }
-        if part.created == Micros(0) {
-            part.created = now;
-        }
-        if ends {
+        let held = part.live_lease(now).copied();
+        let low = part.lease_low;
+        let moved = advance(part, decision, now);
+        if moved == Moved::LeaseEnds {
             self.end_lease(key);
+            if let Some(lease) = held.filter(|_| decision.settled) {
+                let messages = (lease.batch_end.0 + 1).saturating_sub(low.0);
+                self.state_of_mut(key.1).drained(messages, now.0 - lease.acquired.0);
+            }
         }
-        if ends || before != after {
-            self.mark_dirty(key);
-        } else {
+        if moved == Moved::Nothing {
             self.unload_if_idle(key);
+        } else {
+            self.mark_dirty(key);
         }
         self.offer_rest(state, key);
     }
 }
 
+/// What a decision did to a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    Nothing,
+    Cursor,
+    /// The cursor may have moved too. The lease is still on the part.
+    LeaseEnds,
+}
+
+/// Carries a decision out on a part.
+pub(super) fn advance(part: &mut Part, decision: &AckDecision, now: Micros) -> Moved {
+    let leased = part.live_lease(now).is_some();
+    let before = (part.committed, part.retries, part.attempt_offset);
+    part.consumed += u64::try_from(decision.committed - part.committed).unwrap_or(0);
+    part.committed = decision.committed;
+    part.seed_time = None;
+    part.retries = decision.retries;
+    match decision.marker {
+        Some(Marker::Reset) => (part.attempt_offset, part.attempts) = (None, 0),
+        Some(Marker::MoveTo(offset)) if leased => part.attempt_offset = Some(offset),
+        Some(Marker::MoveTo(_)) | None => {}
+    }
+    let after = (part.committed, part.retries, part.attempt_offset);
+    if before.0 != after.0 {
+        // What is being read for a pop begins at the old place: it reads again.
+        part.reserved = None;
+    }
+    let ends = decision.release && leased;
+    if ends && decision.settled {
+        part.released = part.lease.map(|lease| Released {
+            worker: lease.worker,
+            low: part.lease_low,
+            high: lease.batch_end,
+        });
+    }
+    if part.created == Micros(0) {
+        part.created = now;
+    }
+    match ends {
+        true => Moved::LeaseEnds,
+        false if before != after => Moved::Cursor,
+        false => Moved::Nothing,
+    }
+}
+
+/// Decides a call for a part, changing nothing.
+pub(super) fn judge(
+    part: &Part,
+    (call, facts): (&AckCall, &AckFacts),
+    queue: &QueueView,
+    (now, last_offset): (Micros, i64),
+) -> Judged {
+    let live = part.live_lease(now);
+    if let Some(presented) = call.lease
+        && live.is_none_or(|lease| Some(lease.worker) != presented)
+    {
+        return repeated(part, presented, call, facts);
+    }
+    let end = live.map_or(last_offset, |lease| signed(lease.batch_end));
+    let unique = queue.dedup_window_us > 0;
+    let places = match places(part, call, facts, (end, unique)) {
+        Ok(places) => places,
+        Err(question) => return Judged::NeedLog(question),
+    };
+    let cursor = AckCursor {
+        committed: part.committed,
+        batch_end: live.map(|lease| lease.batch_end),
+        retries: part.retries,
+        conflated: live.is_some_and(|lease| lease.conflated),
+        retry_limit: u32::try_from(queue.retry_limit).unwrap_or(0),
+        files_exhausted: queue.files_dead_letters,
+    };
+    let verdicts: Vec<_> =
+        places.iter().copied().zip(call.items.iter().map(|item| item.verdict)).collect();
+    let decision = decide(&cursor, &verdicts);
+    let missing = |(offset, _): &&(Offset, usize)| !facts.messages.contains_key(offset);
+    let offsets: Vec<Offset> = decision.dead.iter().filter(missing).map(|dead| dead.0).collect();
+    if offsets.is_empty() {
+        Judged::Decided(decision)
+    } else {
+        Judged::NeedLog(AckQuestion::Messages { route: part.route, offsets })
+    }
+}
+
 /// An ack under a lease that is over: taken when that lease was settled to its end and covers the messages.
-fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFacts) -> AckOutcome {
+fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFacts) -> Judged {
     let Some(released) = part.released.filter(|released| Some(released.worker) == presented) else {
-        return AckOutcome::Done(vec![ItemResult::LeaseLost; call.items.len()]);
+        return Judged::Unchanged(vec![ItemResult::LeaseLost; call.items.len()]);
     };
     let unknown: Vec<TxHash> = call
         .items
@@ -264,7 +322,7 @@ fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFac
         .filter(|hash| !facts.offsets.contains_key(hash))
         .collect();
     if !unknown.is_empty() {
-        return AckOutcome::NeedLog(AckQuestion::Offsets {
+        return Judged::NeedLog(AckQuestion::Offsets {
             route: part.route,
             hashes: unknown,
             from: released.low,
@@ -285,7 +343,7 @@ fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFac
             ItemResult::LeaseLost
         }
     };
-    AckOutcome::Done(call.items.iter().map(result).collect())
+    Judged::Unchanged(call.items.iter().map(result).collect())
 }
 
 /// Where each item's message stands; what must be asked when the leased batch does not tell.
@@ -367,7 +425,7 @@ fn position(
     })
 }
 
-fn results(decision: &AckDecision, leased: bool) -> AckResult {
+pub(super) fn results(decision: &AckDecision, leased: bool) -> AckResult {
     let result = |verdict: &ItemVerdict| match verdict {
         ItemVerdict::Done | ItemVerdict::DeadLettered => ItemResult::Done {
             released: decision.release && leased,

@@ -3,6 +3,8 @@
 //! A claim has two steps, because its payload must have been read before it may be committed. *Claim* reserves
 //! partitions and says what to read; *grant* turns what was read into a lease, or gives the reservation back.
 
+use std::sync::Arc;
+
 use queen_model::Lease;
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, TxHash, Uuid};
 use queen_state::{Partition, State};
@@ -38,6 +40,8 @@ pub struct ClaimRequest {
     pub now: Micros,
     /// Where an unregistered group starts in a pinned partition.
     pub pinned_start: Start,
+    /// Whether only the newest message is taken, for all before it.
+    pub conflates: bool,
 }
 
 /// Where a claim begins to read.
@@ -47,6 +51,15 @@ pub enum ClaimFrom {
     Offset(Offset),
     /// At the first message at or after this time.
     Time(Micros),
+    /// At the newest message that may be delivered, which stands for all before it.
+    Newest {
+        /// First offset that the group has not done.
+        wanted: Offset,
+        /// Newest message of the partition.
+        last: Offset,
+        /// Only a message at or after this time.
+        since: Option<Micros>,
+    },
 }
 
 /// A reserved partition and what to read of it.
@@ -168,11 +181,12 @@ impl Engine {
                     part.reserved = Some(request.token);
                 }
                 let delay_us = request.queue.delay_us;
+                let available = u32::try_from(available).unwrap_or(u32::MAX);
                 Some(Claim {
                     partition: key.0,
                     route,
                     from,
-                    messages_max: u32::try_from(available).unwrap_or(u32::MAX).min(left),
+                    messages_max: if request.conflates { 1 } else { available.min(left) },
                     deliver_until: (delay_us > 0).then_some(Micros(request.now.0 - delay_us)),
                 })
             }
@@ -242,9 +256,14 @@ impl Engine {
         if request.queue.window_us > 0 && quiet_at > request.now {
             return Readiness::Later(quiet_at);
         }
+        let wanted = part.wanted().max(row.log_start());
         let from = match part.seed_time {
+            since if request.conflates => {
+                let last = Offset(u64::try_from(row.last_offset).unwrap_or(0));
+                ClaimFrom::Newest { wanted, last, since }
+            }
             Some(time) => ClaimFrom::Time(time),
-            None => ClaimFrom::Offset(part.wanted().max(row.log_start())),
+            None => ClaimFrom::Offset(wanted),
         };
         Readiness::Ready { from, available: u64::try_from(behind).unwrap_or(0) }
     }
@@ -292,20 +311,18 @@ impl Engine {
                 Grant { attempt: 1 }
             }
             LeaseTerms::Lease { id, expires } => {
-                let again = part.attempt_offset == Some(delivered.first);
+                let conflated = matches!(claim.from, ClaimFrom::Newest { .. });
+                // What stands for a span is a newer message each time; the span starts at the same place.
+                let start = if conflated { part.wanted() } else { delivered.first };
+                let again = part.attempt_offset == Some(start);
                 part.attempts = if again { part.attempts.saturating_add(1) } else { 1 };
-                part.attempt_offset = Some(delivered.first);
-                part.lease = Some(Lease {
-                    worker: id,
-                    batch_end: last,
-                    expires,
-                    acquired: now,
-                    conflated: false,
-                });
+                part.attempt_offset = Some(start);
+                part.lease =
+                    Some(Lease { worker: id, batch_end: last, expires, acquired: now, conflated });
                 part.lease_low = delivered.first;
-                part.keys = Some(delivered.hashes.clone());
+                part.keys = Some(Arc::from(&*delivered.hashes));
                 let attempt = part.attempts;
-                self.leases.entry(id).or_default().push(key);
+                self.note_lease(id, key);
                 self.due.insert((super::over(expires), key));
                 Grant { attempt }
             }

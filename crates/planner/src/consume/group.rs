@@ -19,6 +19,10 @@ pub(super) struct GroupState {
     pub(super) collected: bool,
     /// Parts the engine holds for it.
     pub(super) parts: usize,
+    /// Leases that hold a part of it.
+    pub(super) holders: usize,
+    /// Messages settled per second of lease, smoothed; 0 while none was measured.
+    drain_rate: u64,
     ready: VecDeque<PartitionId>,
     queued: HashSet<PartitionId, FixedState>,
 }
@@ -33,6 +37,8 @@ impl GroupState {
             used: true,
             collected: false,
             parts: 0,
+            holders: 0,
+            drain_rate: 0,
             ready: VecDeque::new(),
             queued: HashSet::with_hasher(FixedState::default()),
         }
@@ -55,6 +61,25 @@ impl GroupState {
             self.queued.shrink_to(self.queued.len() * 2);
         }
         Some(partition)
+    }
+
+    /// Partitions in the list.
+    pub(super) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Notes a batch that was settled whole.
+    pub(super) fn drained(&mut self, messages: u64, took_us: i64) {
+        let took_us = u64::try_from(took_us).unwrap_or(0).max(1);
+        let rate = messages.saturating_mul(1_000_000) / took_us;
+        // A quarter of the newest: one slow batch does not turn the choice over.
+        self.drain_rate =
+            if self.drain_rate == 0 { rate } else { (self.drain_rate / 4) * 3 + rate / 4 };
+    }
+
+    /// Messages that its consumers settle per second of lease; 0 while that was not measured.
+    pub(super) fn drain_rate(&self) -> u64 {
+        self.drain_rate
     }
 
     /// Forgets the list: the next use fills it again.

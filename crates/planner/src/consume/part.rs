@@ -1,5 +1,7 @@
 //! The working copy of one cursor row.
 
+use std::sync::Arc;
+
 use queen_model::{CursorSet, Lease, Released};
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, TxHash};
 use queen_state::{Partition, State};
@@ -18,7 +20,7 @@ pub(super) struct Part {
     /// First offset of the leased batch.
     pub(super) lease_low: Offset,
     /// Hashes of the leased batch from `lease_low` on; absent after a restart.
-    pub(super) keys: Option<Vec<TxHash>>,
+    pub(super) keys: Option<Arc<[TxHash]>>,
     pub(super) retries: u32,
     pub(super) attempt_offset: Option<Offset>,
     pub(super) attempts: u32,
@@ -36,6 +38,11 @@ impl Part {
     /// Whether somebody holds the partition for the group.
     pub(super) fn is_taken(&self) -> bool {
         self.lease.is_some() || self.reserved.is_some()
+    }
+
+    /// The lease, unless it is over.
+    pub(super) fn live_lease(&self, now: Micros) -> Option<&Lease> {
+        self.lease.as_ref().filter(|lease| lease.expires >= now)
     }
 
     /// Whether the state's row says the same.
@@ -111,14 +118,15 @@ impl Engine {
             let queue = state.queue_by_number(row.queue)?;
             let name = self.state_of(group).name.clone();
             let stored = queue.group(&name).and_then(|group| state.cursor(id, group.number));
-            let stored = stored.filter(|_| !self.fresh.contains_key(&group));
+            let gone = self.fresh.contains_key(&group) || self.forgotten.contains_key(&key);
+            let stored = stored.filter(|_| !gone);
             let route = queen_record::hash::queue_id(queue.tenant, &queue.name);
             let part = match stored {
                 Some(cursor) => from_row(&cursor.to_effect(id, &name), route),
                 None => fresh(row, start, route),
             };
             if let Some(lease) = part.lease {
-                self.leases.entry(lease.worker).or_default().push(key);
+                self.note_lease(lease.worker, key);
                 self.due.insert((super::over(lease.expires), key));
             }
             self.parts.insert(key, part);
@@ -151,22 +159,29 @@ fn from_row(row: &CursorSet, route: QueueId) -> Part {
 
 fn fresh(row: &Partition, start: Start, route: QueueId) -> Part {
     let (committed, seed_time) = seed(row, start);
-    Part {
-        route,
-        committed,
-        seed_time,
-        lease: None,
-        lease_low: Offset(0),
-        keys: None,
-        retries: 0,
-        attempt_offset: None,
-        attempts: 0,
-        consumed: 0,
-        created: Micros(0),
-        metadata: String::new(),
-        released: None,
-        reserved: None,
-        dirty: false,
-        rows_in_flight: 0,
+    Part { seed_time, ..Part::at(route, committed) }
+}
+
+impl Part {
+    /// A part without history that stands at an offset.
+    pub(super) fn at(route: QueueId, committed: i64) -> Self {
+        Self {
+            route,
+            committed,
+            seed_time: None,
+            lease: None,
+            lease_low: Offset(0),
+            keys: None,
+            retries: 0,
+            attempt_offset: None,
+            attempts: 0,
+            consumed: 0,
+            created: Micros(0),
+            metadata: String::new(),
+            released: None,
+            reserved: None,
+            dirty: false,
+            rows_in_flight: 0,
+        }
     }
 }

@@ -1,0 +1,316 @@
+//! What a pop takes: claim partitions, read them, and turn what was read into leases.
+
+use queen_planner::catalog::Catalog;
+use queen_planner::consume::{
+    Claim, ClaimFrom, ClaimRequest, Delivered, EngineGroup, LeaseTerms, Start, Taken,
+};
+use queen_planner::draft::Draft;
+use queen_planner::overlay::QueueView;
+use queen_qlog::StoredRecord;
+use queen_record::ids::Micros;
+use queen_state::State;
+
+use super::{ClaimData, PendingPop, PopGranted, refuse, start_of};
+use crate::api::{BATCH_DEFAULT, CallError, Chosen, PARTITIONS_DEFAULT, PopRequest, PopTarget};
+use crate::cycle::{Cycle, Ready};
+use crate::lookup::{ClaimRead, Lookup, LookupError, Reader};
+
+/// Bytes of records that one pop reads at most; a single larger message is still read. Reading them takes the core a few
+/// milliseconds.
+const POP_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Partitions of one pop at most, where each gives one message.
+const CONFLATED_MAX: u32 = 1000;
+/// Partitions of one pop at most, as the autopilot chooses.
+const AUTOPILOT_PARTITIONS_MAX: usize = 64;
+/// Messages of one pop, as the autopilot chooses.
+const AUTOPILOT_BATCH: std::ops::RangeInclusive<u64> = 100..=1000;
+/// The autopilot gives a consumer work for a fifth of a second.
+const AUTOPILOT_PER_SECOND: u64 = 5;
+/// Seconds of a lease by labels that names no length.
+const LABELS_LEASE_S: i32 = 60;
+
+/// A partition that a pop has reserved, and what was read of it.
+pub(super) struct PendingClaim {
+    pub(super) group: EngineGroup,
+    pub(super) claim: Claim,
+    read: Option<Result<ClaimRead, LookupError>>,
+}
+
+pub(super) enum Attempt {
+    /// Answered, or waiting for the disk.
+    Taken,
+    /// Nothing was there.
+    Nothing,
+}
+
+/// How much a pop takes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    messages: u32,
+    partitions: u32,
+    conflates: bool,
+}
+
+impl Cycle {
+    /// Tries to claim for a pop.
+    pub(super) fn attempt(
+        &mut self,
+        state: &State,
+        reader: &Reader,
+        draft: &mut Draft<'_>,
+        token: u64,
+    ) -> Attempt {
+        // Out of the table while it is worked on; nothing below looks for it there.
+        let Some(mut pop) = self.pops.remove(&token) else { return Attempt::Taken };
+        if pop.reply.is_closed() {
+            self.pops.insert(token, pop);
+            self.forget_pop(token);
+            return Attempt::Taken;
+        }
+        if let PopTarget::Queue(queue) = &pop.request.target {
+            // The group may have been deleted, with its queue or alone, while the pop was parked.
+            let plan = self.proposed + 1;
+            let terms = pop.terms();
+            let mut catalog = Catalog { state, overlay: &mut self.overlay, plan };
+            let names = (pop.request.tenant, queue.as_str());
+            let entered = catalog.register(draft, names, &pop.request.group, terms);
+            debug_assert!(entered.is_ok(), "its names were checked when it arrived");
+        }
+        let claims = self.claim(state, draft.now(), token, &mut pop);
+        self.pops.insert(token, pop);
+        if claims.is_empty() {
+            return Attempt::Nothing;
+        }
+        self.unpark(token);
+        let bytes_max = POP_BYTES_MAX / claims.len() as u64;
+        let mut held = Vec::with_capacity(claims.len());
+        for (at, (group, claim)) in claims.into_iter().enumerate() {
+            let read = reader.try_read_claim(&claim, bytes_max).transpose();
+            if read.is_none() {
+                self.lookups.push(Lookup::Claim { pop: (token, at), claim, bytes_max });
+            }
+            held.push(PendingClaim { group, claim, read });
+        }
+        let complete = held.iter().all(|held| held.read.is_some());
+        if let Some(pop) = self.pops.get_mut(&token) {
+            pop.claims = held;
+        }
+        if complete { self.grant(state, draft, token) } else { Attempt::Taken }
+    }
+
+    /// Reserves what a pop may take.
+    fn claim(
+        &mut self,
+        state: &State,
+        now: Micros,
+        token: u64,
+        pop: &mut PendingPop,
+    ) -> Vec<(EngineGroup, Claim)> {
+        let mut groups = pop.groups.clone();
+        if groups.len() > 1 {
+            // Each pop by labels begins at another queue, so that none waits behind the others for ever.
+            let first = usize::try_from(token).unwrap_or(0) % groups.len();
+            groups.rotate_left(first);
+        }
+        let mut claims: Vec<(EngineGroup, Claim)> = Vec::new();
+        let mut left: Option<Sizes> = None;
+        for group in groups {
+            let sizes = self.sizes(state, group, pop);
+            let request = &pop.request;
+            let now_left = *left.get_or_insert(sizes);
+            if now_left.messages == 0 || now_left.partitions == 0 {
+                break;
+            }
+            let Some(queue) = self.view_of(state, group) else { continue };
+            let asked = ClaimRequest {
+                token,
+                messages_max: now_left.messages,
+                partitions_max: now_left.partitions,
+                queue,
+                now,
+                pinned_start: match start_of(&request.subscribe) {
+                    // What is pushed while it waits is after its start, in a partition made meanwhile too.
+                    Start::End => Start::From(pop.since),
+                    other => other,
+                },
+                conflates: sizes.conflates,
+            };
+            let found = match &request.target {
+                PopTarget::Queue(_) | PopTarget::Labels { .. } => {
+                    self.engine.claim(state, &self.overlay, group, &asked)
+                }
+                PopTarget::Partition { queue, partition } => {
+                    let queue = state.queue(request.tenant, queue);
+                    let id = queue.and_then(|queue| state.partition_named(queue, partition));
+                    let claim = id.and_then(|id| {
+                        self.engine.claim_pinned(state, &self.overlay, group, id, &asked)
+                    });
+                    claim.into_iter().collect()
+                }
+            };
+            if let Some(left) = &mut left {
+                let messages: u32 = found.iter().map(|claim| claim.messages_max).sum();
+                left.messages -= messages.min(left.messages);
+                left.partitions -= u32::try_from(found.len()).unwrap_or(0).min(left.partitions);
+            }
+            claims.extend(found.into_iter().map(|claim| (group, claim)));
+        }
+        claims
+    }
+
+    /// How much a pop takes from a group: as asked, as the defaults say, or as the autopilot chooses.
+    fn sizes(&mut self, state: &State, group: EngineGroup, pop: &mut PendingPop) -> Sizes {
+        let request = &pop.request;
+        let conflates = self.conflates(state, group) && !request.commit_on_delivery;
+        if conflates {
+            let messages = request.batch.unwrap_or(BATCH_DEFAULT);
+            let partitions = request.partitions.unwrap_or(messages.min(CONFLATED_MAX));
+            return Sizes { messages, partitions, conflates };
+        }
+        if request.autopilot && matches!(request.target, PopTarget::Queue(_)) {
+            let chosen = self.choose(state, group, request);
+            pop.chosen = Some(chosen);
+            let Chosen { batch, partitions } = chosen;
+            return Sizes { messages: batch, partitions, conflates };
+        }
+        Sizes {
+            messages: request.batch.unwrap_or(BATCH_DEFAULT),
+            partitions: request.partitions.unwrap_or(PARTITIONS_DEFAULT),
+            conflates,
+        }
+    }
+
+    /// An even share of what is ready, and work for a fraction of a second.
+    fn choose(&mut self, state: &State, group: EngineGroup, request: &PopRequest) -> Chosen {
+        let load = self.engine.load(state, &self.overlay, group);
+        let asking = self.popping.get(&group).copied().unwrap_or(0) as usize;
+        // A consumer at work comes back: what is ready is shared with it too.
+        let consumers = (asking + load.holders).max(1);
+        let share = load.ready.div_ceil(consumers).clamp(1, AUTOPILOT_PARTITIONS_MAX);
+        let work = load.drain_rate / AUTOPILOT_PER_SECOND;
+        let work = work.clamp(*AUTOPILOT_BATCH.start(), *AUTOPILOT_BATCH.end());
+        Chosen {
+            batch: request.batch.unwrap_or(u32::try_from(work).unwrap_or(u32::MAX)),
+            partitions: request.partitions.unwrap_or(u32::try_from(share).unwrap_or(1)),
+        }
+    }
+
+    /// The applied queue of a group, with the options as planned.
+    fn view_of(&self, state: &State, group: EngineGroup) -> Option<QueueView> {
+        let (tenant, queue, _) = self.engine.names(group);
+        self.overlay.queue(state, tenant, &queue).filter(|view| !view.in_flight)
+    }
+
+    pub(in crate::cycle) fn claim_read(
+        &mut self,
+        state: &State,
+        reader: &Reader,
+        draft: &mut Draft<'_>,
+        (token, at): (u64, usize),
+        read: Result<ClaimRead, LookupError>,
+    ) {
+        let Some(pop) = self.pops.get_mut(&token) else { return };
+        if let Some(held) = pop.claims.get_mut(at) {
+            held.read = Some(read);
+        }
+        if pop.claims.iter().any(|held| held.read.is_none()) {
+            return;
+        }
+        if matches!(self.grant(state, draft, token), Attempt::Nothing)
+            && matches!(self.attempt(state, reader, draft, token), Attempt::Nothing)
+        {
+            self.park_or_answer(state, draft.now(), token);
+        }
+    }
+
+    /// Turns the read claims of a pop into its answer.
+    fn grant(&mut self, state: &State, draft: &mut Draft<'_>, token: u64) -> Attempt {
+        let Some(pop) = self.pops.get_mut(&token) else { return Attempt::Taken };
+        let claims = std::mem::take(&mut pop.claims);
+        let gone = pop.reply.is_closed();
+        let damaged = claims.iter().find_map(|held| match &held.read {
+            Some(Err(error)) => Some(error.to_string()),
+            _ => None,
+        });
+        if gone || damaged.is_some() {
+            for held in &claims {
+                self.engine.give_back(state, held.group, token, &held.claim);
+            }
+            if let Some(pop) = self.forget_pop(token)
+                && let Some(damaged) = damaged
+            {
+                self.damage = Some(damaged.clone());
+                let answer = refuse(pop.reply, CallError::Internal(damaged));
+                self.after_plan(draft, Ready::Done(answer));
+            }
+            return Attempt::Taken;
+        }
+        let granted = self.grant_claims(state, draft, token, claims);
+        if granted.claims.is_empty() {
+            return Attempt::Nothing;
+        }
+        if let Some(pop) = self.forget_pop(token) {
+            self.after_this(Ready::Pop(token, Box::new(granted), pop.reply));
+        }
+        Attempt::Taken
+    }
+
+    fn grant_claims(
+        &mut self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        token: u64,
+        claims: Vec<PendingClaim>,
+    ) -> PopGranted {
+        let mut granted = PopGranted::default();
+        let Some(pop) = self.pops.get(&token) else { return granted };
+        granted.chosen = pop.chosen;
+        let commits = pop.request.commit_on_delivery;
+        let asked_s = lease_seconds(pop);
+        let now = draft.now();
+        granted.lease = (!commits).then(|| draft.mint());
+        for PendingClaim { group, claim, read } in claims {
+            let Some(Ok(ClaimRead { delivered, records })) = read else { continue };
+            let view = self.view_of(state, group);
+            let (delay_us, own_s) = view.map_or((0, 1), |view| (view.delay_us, view.lease_time_s));
+            let lease_s = asked_s.unwrap_or(own_s).max(1);
+            let terms = match granted.lease {
+                Some(id) => LeaseTerms::Lease { id, expires: now.plus_seconds(lease_s.into()) },
+                None => LeaseTerms::Commit,
+            };
+            let terms = (now, delay_us, terms);
+            let taken = self.engine.grant(state, group, token, &claim, &delivered, terms);
+            if let Taken::Granted(grant) = taken {
+                granted.conflates |= matches!(claim.from, ClaimFrom::Newest { .. });
+                let data = claim_data(state, (group, &claim), &delivered, records, grant.attempt);
+                granted.claims.push(data);
+            }
+        }
+        granted
+    }
+}
+
+/// Seconds that a pop says; `None` takes the queue's.
+fn lease_seconds(pop: &PendingPop) -> Option<i32> {
+    let by_labels = matches!(pop.request.target, PopTarget::Labels { .. });
+    pop.request.lease_seconds.or(by_labels.then_some(LABELS_LEASE_S))
+}
+
+fn claim_data(
+    state: &State,
+    (group, claim): (EngineGroup, &Claim),
+    delivered: &Delivered,
+    records: Vec<StoredRecord>,
+    attempt: u32,
+) -> ClaimData {
+    let name = state.partition(claim.partition).map_or("", |row| state.partition_name(row));
+    ClaimData {
+        group,
+        partition: claim.partition,
+        name: name.into(),
+        attempt,
+        first: delivered.first,
+        count: delivered.hashes.len(),
+        records,
+    }
+}

@@ -1,0 +1,138 @@
+//! `POST /api/v1/transaction`: acknowledgments, pushes and positions that happen together or not at all.
+
+mod body;
+
+use hyper::StatusCode;
+use queen_broker::api::{
+    AckDone, Api, PushAnswer, PushBatch, PushItem, PushStatus, Rollback, RollbackReason,
+    Transaction, TransactionAck, TransactionAnswer,
+};
+use queen_record::ids::Uuid;
+
+use crate::app::Call;
+use crate::error::{self, Answer, ApiError};
+use crate::json::Json;
+use crate::routes::shared::wide;
+use body::{Bundle, Shape};
+
+/// Bytes of an answer's element, names aside.
+const ELEMENT_BYTES: usize = 150;
+
+/// Carries a transaction out.
+pub(crate) async fn transaction<A: Api>(
+    call: &Call<'_, A>,
+    body: &[u8],
+) -> Result<Answer, ApiError> {
+    call.count(|stats| &stats.transaction_requests, 1);
+    let id = call_id();
+    let bundle = Bundle::read(body)?;
+    let Shape { acks, items, positions, order } = match bundle.shape() {
+        Ok(shape) => shape,
+        Err(error) => {
+            let rollback = Rollback { reason: RollbackReason::BadRequest, error };
+            return Ok(rolled_back(&id, &rollback));
+        }
+    };
+    let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
+    let position_count = positions.len();
+    let request = transaction_of(call, acks, &items, positions);
+    let answer = call.api()?.transaction(request, call.deadline()).await?;
+    Ok(match answer {
+        TransactionAnswer::RolledBack(rollback) => rolled_back(&id, &rollback),
+        TransactionAnswer::Committed { acks, pushes } => {
+            call.count(|stats| &stats.push_messages, pushes.len());
+            call.count(|stats| &stats.ack_messages, acks.len());
+            let mut results = Results::new(&id, order.len() + position_count);
+            for slot in order {
+                match slot {
+                    Slot::Ack(at) => results.ack(acked.get(at), acks.get(at)),
+                    Slot::Push(at) => results.push(items.get(at), pushes.get(at)),
+                }
+            }
+            for at in 0..position_count {
+                results.position(at);
+            }
+            results.finish()
+        }
+    })
+}
+
+fn transaction_of<'a, A>(
+    call: &Call<'_, A>,
+    acks: Vec<TransactionAck>,
+    items: &'a [PushItem<'a>],
+    positions: Vec<queen_broker::api::PositionSet>,
+) -> Transaction<'a> {
+    Transaction { tenant: call.tenant, acks, pushes: PushBatch::Items(items), positions }
+}
+
+/// What an element of `results` belongs to, by its place among its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Ack(usize),
+    Push(usize),
+}
+
+fn call_id() -> Uuid {
+    Uuid(uuid::Uuid::now_v7().into_bytes())
+}
+
+fn rolled_back(id: &Uuid, rollback: &Rollback) -> Answer {
+    let mut json = Json::new();
+    json.raw("{").field("transactionId").uuid(id).field("success").bool(false);
+    json.field("reason").string(rollback.reason.code());
+    json.field("error").string(&rollback.error).field("results").raw("[]}");
+    error::json(StatusCode::OK, json)
+}
+
+/// The answer of a committed transaction.
+struct Results {
+    json: Json,
+    index: usize,
+}
+
+impl Results {
+    fn new(id: &Uuid, count: usize) -> Self {
+        let mut json = Json::with_capacity(128 + count * ELEMENT_BYTES);
+        json.raw("{").field("transactionId").uuid(id).field("success").bool(true);
+        json.field("results").raw("[");
+        Self { json, index: 0 }
+    }
+
+    fn element(&mut self, kind: &str) -> &mut Json {
+        self.json.next().raw("{").field("index").u64(wide(self.index));
+        self.index += 1;
+        self.json.field("type").string(kind).field("success").bool(true)
+    }
+
+    fn ack(&mut self, transaction_id: Option<&String>, done: Option<&AckDone>) {
+        let dead = done.is_some_and(|done| done.dead_lettered);
+        let json = self.element("ack").field("transactionId");
+        json.option(transaction_id.map(String::as_str), Json::string);
+        json.field("error").null().field("dlq").bool(dead).raw("}");
+    }
+
+    fn push(&mut self, item: Option<&PushItem<'_>>, answer: Option<&PushAnswer>) {
+        let (Some(item), Some(answer)) = (item, answer) else { return };
+        let json = self.element("push").field("transactionId");
+        match item.transaction_id {
+            Some(id) => json.string(id),
+            None => json.uuid(&answer.message_id),
+        };
+        json.field("messageId").uuid(&answer.message_id);
+        json.field("queueName").string(item.queue);
+        if matches!(answer.status, PushStatus::Duplicate(_)) {
+            json.field("duplicate").bool(true);
+        }
+        json.raw("}");
+    }
+
+    fn position(&mut self, at: usize) {
+        self.element("position").field("opIndex").u64(wide(at)).raw("}");
+    }
+
+    fn finish(mut self) -> Answer {
+        self.json.raw("]}");
+        error::ok(self.json)
+    }
+}

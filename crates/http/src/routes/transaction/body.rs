@@ -1,0 +1,303 @@
+//! The body of a transaction, read and checked.
+
+use std::collections::BTreeSet;
+
+use queen_broker::api::{PositionSet, PushItem, Subscribe, TransactionAck};
+use queen_record::ids::Offset;
+use serde::Deserialize;
+use serde::de::{Error, MapAccess};
+use serde_json::value::RawValue;
+
+use super::Slot;
+use crate::error::ApiError;
+use crate::options::SubscribeDefault;
+use crate::read::{self, Fields, Object, Raw, Text, skip};
+use crate::routes::push::PARTITION_DEFAULT;
+use crate::routes::{ack, push, shared};
+
+const POSITIONS_MAX: usize = 16_384;
+
+/// A transaction as its request gives it.
+#[derive(Debug, Default)]
+pub(super) struct Bundle<'a> {
+    operations: Vec<Operation<'a>>,
+    required_leases: Vec<Text<'a>>,
+    positions: Vec<Position<'a>>,
+}
+
+/// A checked transaction.
+#[derive(Debug)]
+pub(super) struct Shape<'a> {
+    pub(super) acks: Vec<TransactionAck>,
+    pub(super) items: Vec<PushItem<'a>>,
+    pub(super) positions: Vec<PositionSet>,
+    /// What each result of `operations` belongs to.
+    pub(super) order: Vec<Slot>,
+}
+
+impl<'a> Bundle<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// 400 for a body that is no JSON object, an operation that there is not, or a field of another shape.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
+        let top = read::body::<Object<Top<'a>>>(body)?.0;
+        let operations = list::<Object<Operation<'a>>>("operations", top.operations)?;
+        let required_leases = list("requiredLeases", top.required_leases)?;
+        let positions = list::<Object<Position<'a>>>("positions", top.positions)?;
+        for (name, rider) in [("kv", top.kv), ("timers", top.timers)] {
+            if !list::<Raw<'_>>(name, rider)?.is_empty() {
+                let text = format!("{name} operations are not served by this version");
+                return Err(ApiError::bad_request(text));
+            }
+        }
+        if positions.len() > POSITIONS_MAX {
+            let text = format!("at most {POSITIONS_MAX} positions, got {}", positions.len());
+            return Err(ApiError::bad_request(text));
+        }
+        Ok(Self {
+            operations: operations.into_iter().map(|object| object.0).collect(),
+            required_leases,
+            positions: positions.into_iter().map(|object| object.0).collect(),
+        })
+    }
+
+    /// The checked parts; an error rolls the transaction back.
+    pub(super) fn shape(&self) -> Result<Shape<'_>, String> {
+        let (mut acks, mut items, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        let shared_lease = self.shared_lease();
+        for operation in &self.operations {
+            match operation.kind {
+                Kind::Ack => {
+                    let mut ack = operation.ack()?;
+                    if ack.item.lease.is_none() {
+                        ack.item.lease.clone_from(&shared_lease);
+                    }
+                    order.push(Slot::Ack(acks.len()));
+                    acks.push(ack);
+                }
+                Kind::Push => {
+                    for item in operation.items()? {
+                        order.push(Slot::Push(items.len()));
+                        items.push(item);
+                    }
+                }
+            }
+        }
+        let positions = self.positions.iter().map(Position::set).collect::<Result<Vec<_>, _>>()?;
+        if order.is_empty() && positions.is_empty() {
+            return Err("the transaction has no parts".to_owned());
+        }
+        Ok(Shape { acks, items, positions, order })
+    }
+
+    /// The one lease id that the whole body names, if it is one.
+    fn shared_lease(&self) -> Option<String> {
+        let required = self.required_leases.iter().map(|lease| &*lease.0);
+        let own = self.operations.iter().filter_map(Operation::lease);
+        let named: BTreeSet<&str> = required.chain(own).filter(|lease| !lease.is_empty()).collect();
+        if named.len() == 1 { named.first().map(|lease| (*lease).to_owned()) } else { None }
+    }
+}
+
+/// A top-level field that is an array, or absent.
+fn list<'de, T: Deserialize<'de>>(
+    name: &str,
+    raw: Option<&'de RawValue>,
+) -> Result<Vec<T>, ApiError> {
+    let text = raw.map_or("null", RawValue::get);
+    if text == "null" {
+        return Ok(Vec::new());
+    }
+    if !text.starts_with('[') {
+        return Err(ApiError::bad_request(format!("{name} must be an array")));
+    }
+    serde_json::from_str(text).map_err(|error| ApiError::bad_request(format!("{name}: {error}")))
+}
+
+/// The fields of the body, each still unread.
+#[derive(Debug, Default)]
+struct Top<'a> {
+    operations: Option<&'a RawValue>,
+    required_leases: Option<&'a RawValue>,
+    positions: Option<&'a RawValue>,
+    kv: Option<&'a RawValue>,
+    timers: Option<&'a RawValue>,
+}
+
+impl<'de> Fields<'de> for Top<'de> {
+    const NAME: &'static str = "an object with \"operations\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        let slot = match name {
+            "operations" => &mut self.operations,
+            "requiredLeases" => &mut self.required_leases,
+            "positions" => &mut self.positions,
+            "kv" => &mut self.kv,
+            "timers" => &mut self.timers,
+            _ => return skip(map),
+        };
+        *slot = Some(map.next_value()?);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Ack,
+    Push,
+}
+
+#[derive(Debug, Default)]
+struct Operation<'a> {
+    kind: Kind,
+    has_kind: bool,
+    transaction_id: Option<Text<'a>>,
+    group: Option<Text<'a>>,
+    lease: Option<Text<'a>>,
+    partition_id: Option<Raw<'a>>,
+    status: Option<Text<'a>>,
+    error: Option<Raw<'a>>,
+    items: Option<Vec<Object<Item<'a>>>>,
+    inline: push::Item<'a>,
+}
+
+impl<'de> Fields<'de> for Operation<'de> {
+    const NAME: &'static str = "an operation of type \"ack\" or \"push\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "type" => {
+                let text = map.next_value::<Text<'de>>()?;
+                self.kind = match &*text.0 {
+                    "ack" => Kind::Ack,
+                    "push" => Kind::Push,
+                    other => {
+                        return Err(Error::custom(format_args!(
+                            "an operation is \"ack\" or \"push\", not {other:?}"
+                        )));
+                    }
+                };
+                self.has_kind = true;
+            }
+            "transactionId" => self.transaction_id = map.next_value()?,
+            "consumerGroup" => self.group = map.next_value()?,
+            "leaseId" => self.lease = map.next_value()?,
+            "partitionId" => self.partition_id = map.next_value()?,
+            "status" => self.status = map.next_value()?,
+            "error" => self.error = map.next_value()?,
+            "items" => self.items = map.next_value()?,
+            _ => self.inline.field(name, map)?,
+        }
+        Ok(())
+    }
+
+    fn check<E: Error>(&self) -> Result<(), E> {
+        push::check_id(self.transaction_id.as_ref())?;
+        if self.has_kind { Ok(()) } else { Err(E::missing_field("type")) }
+    }
+}
+
+/// A message inside an operation; what it lacks rolls the transaction back instead of refusing its body.
+#[derive(Debug, Default)]
+struct Item<'a>(push::Item<'a>);
+
+impl<'de> Fields<'de> for Item<'de> {
+    const NAME: &'static str = push::Item::NAME;
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        self.0.field(name, map)
+    }
+
+    fn check<E: Error>(&self) -> Result<(), E> {
+        push::check_id(self.0.transaction_id.as_ref())
+    }
+}
+
+impl Operation<'_> {
+    fn lease(&self) -> Option<&str> {
+        self.lease.as_ref().map(|lease| &*lease.0)
+    }
+
+    fn ack(&self) -> Result<TransactionAck, String> {
+        let borrowed = |text: &Text<'_>| Text(text.0.to_string().into());
+        let Some(id) = &self.transaction_id else {
+            return Err("an ack has no transactionId".to_owned());
+        };
+        let item = ack::Item {
+            transaction_id: Some(borrowed(id)),
+            partition_id: self.partition_id,
+            lease: self.lease.as_ref().map(borrowed),
+            status: self.status.as_ref().map(borrowed),
+            error: self.error,
+        };
+        let group = shared::group(self.group.as_ref().map(|group| &*group.0));
+        Ok(TransactionAck { group, item: item.into_item() })
+    }
+
+    fn items(&self) -> Result<Vec<PushItem<'_>>, String> {
+        let missing = || "a push has no queue or no payload".to_owned();
+        if let Some(items) = &self.items {
+            return items
+                .iter()
+                .map(|item| item.0.0.of_transaction().ok_or_else(missing))
+                .collect();
+        }
+        let mut item = self.inline.of_transaction().ok_or_else(missing)?;
+        let own = self.transaction_id.as_ref().map(|id| &*id.0);
+        item.transaction_id = own.filter(|id| !id.is_empty());
+        Ok(vec![item])
+    }
+}
+
+#[derive(Debug, Default)]
+struct Position<'a> {
+    queue: Option<Text<'a>>,
+    partition: Option<Text<'a>>,
+    group: Option<Text<'a>>,
+    offset: Option<Raw<'a>>,
+    metadata: Option<Text<'a>>,
+    mode: Option<Text<'a>>,
+}
+
+impl<'de> Fields<'de> for Position<'de> {
+    const NAME: &'static str = "a position with \"queue\", \"consumerGroup\" and \"offset\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "queue" => self.queue = map.next_value()?,
+            "partition" => self.partition = map.next_value()?,
+            "consumerGroup" => self.group = map.next_value()?,
+            "offset" => self.offset = Some(map.next_value()?),
+            "metadata" => self.metadata = map.next_value()?,
+            "subscriptionMode" => self.mode = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Position<'_> {
+    fn set(&self) -> Result<PositionSet, String> {
+        fn filled<'t>(text: Option<&'t Text<'_>>) -> Option<&'t str> {
+            text.map(|text| &*text.0).filter(|text| !text.is_empty())
+        }
+        let queue = filled(self.queue.as_ref()).ok_or("a position names no queue")?;
+        let raw = self.offset.ok_or("a position has no offset; null forgets the group's place")?;
+        let offset: Option<u64> = serde_json::from_str(raw.0)
+            .map_err(|_| format!("offset {} is not a whole number from 0 or null", raw.0))?;
+        let mode = filled(self.mode.as_ref()).map(SubscribeDefault::parse);
+        Ok(PositionSet {
+            queue: queue.to_owned(),
+            partition: filled(self.partition.as_ref()).unwrap_or(PARTITION_DEFAULT).to_owned(),
+            group: shared::group(filled(self.group.as_ref())),
+            offset: offset.map(Offset),
+            note: self.metadata.as_ref().map(|text| text.0.to_string()),
+            subscribe: mode.map(|mode| match mode {
+                SubscribeDefault::New => Subscribe::New,
+                SubscribeDefault::All => Subscribe::All,
+            }),
+        })
+    }
+}

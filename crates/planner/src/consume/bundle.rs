@@ -1,0 +1,169 @@
+//! Settling several calls together or not at all: the acknowledgments of a transaction.
+//!
+//! The calls are judged on shadows of their parts, so that nothing has to be undone when one of them is refused, or when
+//! something else in the transaction is.
+
+use queen_record::ids::Micros;
+use queen_state::State;
+
+use super::ack::{Judged, Moved, advance, judge, results};
+use super::part::Part;
+use super::{
+    AckCall, AckFacts, AckQuestion, AckResult, Engine, EngineGroup, ItemResult, PartKey, Start,
+};
+use crate::ack::AckDecision;
+use crate::draft::Draft;
+use crate::overlay::QueueView;
+
+/// One call of a transaction.
+#[derive(Clone, Debug)]
+pub struct BundleAck {
+    /// The group that settles.
+    pub group: EngineGroup,
+    /// The partition's queue.
+    pub queue: QueueView,
+    /// What is settled.
+    pub call: AckCall,
+}
+
+/// What a transaction's calls come to.
+#[derive(Debug)]
+pub enum BundleVerdict {
+    /// All hold: carried out with [`Engine::settle_bundle`] in this same plan.
+    Holds(Vec<BundleStep>),
+    /// The log must be asked first: the question of each call that needs one.
+    NeedLog(Vec<(usize, AckQuestion)>),
+    /// One does not hold.
+    Refused {
+        /// Which call.
+        at: usize,
+        /// The results of its items.
+        result: AckResult,
+    },
+}
+
+/// One decision of a bundle.
+#[derive(Debug)]
+pub struct BundleStep {
+    key: PartKey,
+    decision: AckDecision,
+}
+
+impl Engine {
+    /// Judges all calls in order, each on what those before it left; changes nothing.
+    pub fn judge_bundle(
+        &mut self,
+        state: &State,
+        now: Micros,
+        acks: &[(BundleAck, AckFacts)],
+    ) -> BundleVerdict {
+        let mut shadows: Vec<(PartKey, Part)> = Vec::new();
+        let mut steps = Vec::with_capacity(acks.len());
+        let mut questions = Vec::new();
+        let mut open: Vec<PartKey> = Vec::new();
+        let mut refused = None;
+        for (at, (ack, facts)) in acks.iter().enumerate() {
+            let key = (ack.call.partition, ack.group);
+            if open.contains(&key) {
+                // What it stands on is not known yet.
+                continue;
+            }
+            match self.judge_one(state, now, (ack, facts), &shadows) {
+                Judged::NeedLog(question) => {
+                    open.push(key);
+                    questions.push((at, question));
+                }
+                Judged::Unchanged(result) => {
+                    refused = Some((at, result));
+                    break;
+                }
+                Judged::Decided(decision) => {
+                    let result = results(&decision, false);
+                    if result.contains(&ItemResult::Unresolved) {
+                        refused = Some((at, result));
+                        break;
+                    }
+                    // A later call on the same part must see what this one does.
+                    let again = acks.get(at + 1..).unwrap_or_default();
+                    if again.iter().any(|(later, _)| (later.call.partition, later.group) == key) {
+                        self.shadow(key, &decision, now, &mut shadows);
+                    }
+                    steps.push(BundleStep { key, decision });
+                }
+            }
+        }
+        for (ack, _) in acks {
+            self.unload_if_idle((ack.call.partition, ack.group));
+        }
+        match refused {
+            Some((at, result)) => BundleVerdict::Refused { at, result },
+            None if questions.is_empty() => BundleVerdict::Holds(steps),
+            None => BundleVerdict::NeedLog(questions),
+        }
+    }
+
+    fn judge_one(
+        &mut self,
+        state: &State,
+        now: Micros,
+        (ack, facts): (&BundleAck, &AckFacts),
+        shadows: &[(PartKey, Part)],
+    ) -> Judged {
+        let call = &ack.call;
+        let key = (call.partition, ack.group);
+        let unresolved = || Judged::Unchanged(vec![ItemResult::Unresolved; call.items.len()]);
+        let Some(last_offset) = state.partition(key.0).map(|row| row.last_offset) else {
+            return unresolved();
+        };
+        let shadow = shadows.iter().rev().find(|(of, _)| *of == key).map(|(_, part)| part);
+        let part = match shadow {
+            Some(part) => part,
+            None => match self.load_part(state, key.0, key.1, Start::All) {
+                Some(part) => part,
+                None => return unresolved(),
+            },
+        };
+        if let Some(presented) = call.lease
+            && part.live_lease(now).is_none_or(|lease| Some(lease.worker) != presented)
+        {
+            // A settled lease is not answered again here: a transaction that repeats is a new one.
+            return Judged::Unchanged(vec![ItemResult::LeaseLost; call.items.len()]);
+        }
+        judge(part, (call, facts), &ack.queue, (now, last_offset))
+    }
+
+    fn shadow(
+        &self,
+        key: PartKey,
+        decision: &AckDecision,
+        now: Micros,
+        shadows: &mut Vec<(PartKey, Part)>,
+    ) {
+        let before = shadows.iter().rev().find(|(of, _)| *of == key).map(|(_, part)| part);
+        let Some(mut part) = before.or_else(|| self.parts.get(&key)).cloned() else { return };
+        if advance(&mut part, decision, now) == Moved::LeaseEnds {
+            (part.lease, part.keys) = (None, None);
+        }
+        shadows.push((key, part));
+    }
+
+    /// Carries out what was judged to hold; returns the results of each call.
+    pub fn settle_bundle(
+        &mut self,
+        state: &State,
+        draft: &mut Draft<'_>,
+        acks: &[(BundleAck, AckFacts)],
+        steps: Vec<BundleStep>,
+    ) -> Vec<AckResult> {
+        let now = draft.now();
+        let mut answers = Vec::with_capacity(steps.len());
+        for ((ack, facts), BundleStep { key, decision }) in acks.iter().zip(steps) {
+            let part = self.load_part(state, key.0, key.1, Start::All);
+            let leased = part.is_some_and(|part| part.live_lease(now).is_some());
+            self.file(state, draft, key, (&ack.call, facts, &decision));
+            self.settle(state, key, &decision, now);
+            answers.push(results(&decision, leased));
+        }
+        answers
+    }
+}
