@@ -143,6 +143,7 @@ pub enum Subscribe {
 
 /// One pop.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the API has them, each on its own")]
 pub struct PopRequest {
     /// Whose names these are.
     pub tenant: Tenant,
@@ -169,6 +170,8 @@ pub struct PopRequest {
     /// Whether the group delivers only the newest message of a partition; used when this pop registers it. The stored
     /// policy of a registered group wins.
     pub conflation: Option<bool>,
+    /// Whether the caller takes stored records; the broker may answer with messages all the same.
+    pub frames: bool,
 }
 
 /// Messages of a pop that names no batch.
@@ -208,6 +211,38 @@ pub struct Claim {
     pub messages: Vec<Message>,
 }
 
+/// The stored records that hold what one pop took from one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramedClaim {
+    /// The partition's number.
+    pub partition_id: PartitionId,
+    /// The partition's name.
+    pub partition: Arc<str>,
+    /// As in [`Claim`].
+    pub attempt: u32,
+    /// Offset of the first message taken.
+    pub first: Offset,
+    /// Offset of the last.
+    pub last: Offset,
+    /// In offset order; they may hold more than was taken.
+    pub records: Vec<FramedRecord>,
+}
+
+/// One stored record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramedRecord {
+    /// Offset of its first message.
+    pub base: Offset,
+    /// When it was appended.
+    pub created: Micros,
+    /// Messages in it.
+    pub count: u32,
+    /// Whether `payload` is one zstd frame.
+    pub compressed: bool,
+    /// The messages' frames.
+    pub payload: Bytes,
+}
+
 /// What a pop took; no claim means nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PopAnswer {
@@ -215,6 +250,8 @@ pub struct PopAnswer {
     pub lease: Option<Uuid>,
     /// One per partition.
     pub claims: Vec<Claim>,
+    /// The same as stored records, instead of `claims`, when the request takes them.
+    pub records: Vec<FramedClaim>,
     /// Whether the group's policy is to deliver only the newest message.
     pub conflates: bool,
     /// What the autopilot chose, when it was asked to.

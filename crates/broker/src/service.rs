@@ -9,15 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use queen_model::OptionsPatch;
 use queen_planner::push::{PushPart, PushVerdict};
+use queen_qlog::StoredRecord;
 use queen_record::frame::Frames;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::{
     AckAnswer, AckItem, Api, CallError, Claim, Configured, DeadLetterPage, DeadLetterQuery,
-    Extended, GroupDeleted, Health, LetterRef, LetterSelect, Message, MessageDetail, PartitionRef,
-    PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus, QueueDetail, QueueSummary, Replay,
-    ReplayTo, Seek, Transaction, TransactionAnswer,
+    Extended, FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message,
+    MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus,
+    QueueDetail, QueueSummary, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
 };
 use crate::core::Shared;
 use crate::cycle::{
@@ -179,6 +180,7 @@ impl Api for Broker {
 
     async fn pop(&self, request: PopRequest) -> Result<PopAnswer, CallError> {
         let token = self.tokens.fetch_add(1, Ordering::Relaxed);
+        let frames = request.frames;
         let deadline = request.timeout + Duration::from_millis(500);
         let mut guard = PopGuard { shared: &self.shared, token, answered: false };
         let granted =
@@ -186,6 +188,7 @@ impl Api for Broker {
         guard.answered = !matches!(granted, Err(CallError::Timeout(_)));
         drop(guard);
         match granted {
+            Ok(granted) if frames && !granted.conflates => Ok(framed_answer_of(granted)),
             Ok(granted) => answer_of(granted),
             // A pop changes nothing that its caller knows of: no answer in time means nothing was there.
             Err(CallError::Timeout(_)) => Ok(PopAnswer::default()),
@@ -384,7 +387,27 @@ fn answer_of(granted: PopGranted) -> Result<PopAnswer, CallError> {
     let PopGranted { lease, claims, conflates, chosen } = granted;
     let claims: Vec<Claim> = claims.into_iter().map(claim_of).collect::<Result<_, _>>()?;
     let lease = lease.filter(|_| !claims.is_empty());
-    Ok(PopAnswer { lease, claims, conflates, chosen })
+    Ok(PopAnswer { lease, claims, records: Vec::new(), conflates, chosen })
+}
+
+/// Hands stored records on as they are: their checksums were verified when they were read.
+fn framed_answer_of(granted: PopGranted) -> PopAnswer {
+    let PopGranted { lease, claims, conflates, chosen } = granted;
+    let lease = lease.filter(|_| !claims.is_empty());
+    let records = claims.into_iter().map(|claim| FramedClaim {
+        partition_id: claim.partition,
+        partition: claim.name,
+        attempt: claim.attempt,
+        first: claim.first,
+        last: Offset((claim.first.0 + claim.count as u64).saturating_sub(1)),
+        records: claim.records.into_iter().map(framed_record).collect(),
+    });
+    PopAnswer { lease, claims: Vec::new(), records: records.collect(), conflates, chosen }
+}
+
+fn framed_record(record: StoredRecord) -> FramedRecord {
+    let StoredRecord { base, created, count, compressed, payload, .. } = record;
+    FramedRecord { base, created, count, compressed, payload }
 }
 
 /// Decodes the granted messages of a claim from their records.

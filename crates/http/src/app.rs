@@ -14,6 +14,7 @@ use queen_broker::api::Api;
 use queen_record::ids::Tenant;
 use tracing::debug;
 
+use crate::binary::GroupReader;
 use crate::body::{self, BodyBudget, BodyLimit};
 use crate::catch::catch;
 use crate::error::{Answer, ApiError};
@@ -41,12 +42,18 @@ pub(crate) struct Call<'a, A> {
     pub(crate) options: &'a AppOptions,
     pub(crate) query: Query<'a>,
     pub(crate) tenant: Tenant,
+    pub(crate) bodies: &'a BodyBudget,
 }
 
 impl<A> Call<'_, A> {
     /// The broker, once it is open.
     pub(crate) fn api(&self) -> Result<&A, ApiError> {
         Ok(self.gate.api()?)
+    }
+
+    /// Reads the groups of a binary body within the limits of this request.
+    pub(crate) fn group_reader(&self) -> GroupReader<'_> {
+        GroupReader::new(self.options.body_bytes_max, self.bodies)
     }
 
     /// Deadline of writes other than a push.
@@ -113,8 +120,13 @@ impl<A: Api> App<A> {
         };
         let body = body::read(body, limit, &self.bodies, stopping).await?;
         let query = Query::new(parts.uri.query());
-        let call =
-            Call { gate: &self.gate, options: &self.options, query, tenant: Tenant::DEFAULT };
+        let call = Call {
+            gate: &self.gate,
+            options: &self.options,
+            query,
+            tenant: Tenant::DEFAULT,
+            bodies: &self.bodies,
+        };
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop(body.room);
         answer

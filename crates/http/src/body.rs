@@ -62,6 +62,14 @@ impl BodyBudget {
         Self { units: Semaphore::new(units), wait }
     }
 
+    /// Room for what a body becomes beyond its own bytes.
+    ///
+    /// # Errors
+    /// 429 when there is none.
+    pub(crate) async fn more(&self, bytes: usize) -> Result<Room<'_>, ApiError> {
+        self.reserve(bytes).await.map(Some)
+    }
+
     async fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ApiError> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         match tokio::time::timeout(self.wait, self.units.acquire_many(units)).await {

@@ -1,17 +1,17 @@
 //! The one table of failures: status, code, headers and body shape.
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use queen_broker::api::CallError;
 use queen_model::Refusal;
 
+use crate::answer::AnswerBody;
 use crate::json::Json;
 use crate::query::BadQuery;
 
-/// Every answer: one buffer.
-pub(crate) type Answer = Response<Full<Bytes>>;
+/// Every answer.
+pub(crate) type Answer = Response<AnswerBody>;
 
 /// How the body of a failure is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,6 +115,13 @@ impl ApiError {
         let shape = Shape::Coded("overloaded");
         let text = "overloaded: too many request bodies are in flight";
         Self::new(StatusCode::TOO_MANY_REQUESTS, shape, text).retry_after(1).closing()
+    }
+
+    /// 429 for another lack of memory.
+    pub(crate) fn overloaded(text: &str) -> Self {
+        let shape = Shape::Coded("overloaded");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, shape, format!("overloaded: {text}"))
+            .retry_after(1)
     }
 
     /// 503: a stop does not wait for a body; nothing of the request was accepted.
@@ -248,14 +255,27 @@ pub(crate) fn ok(body: Json) -> Answer {
 
 /// 204: no body, no length, no content type.
 pub(crate) fn no_content() -> Answer {
-    let mut answer = Response::new(Full::default());
+    let mut answer = Response::new(AnswerBody::default());
     *answer.status_mut() = StatusCode::NO_CONTENT;
     answer
 }
 
 /// An answer with a body of this content type.
 pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
+    of_body(status, content_type, body.into())
+}
+
+/// An answer made of slices.
+pub(crate) fn chunked(
+    status: StatusCode,
+    content_type: &'static str,
+    chunks: Vec<Bytes>,
+) -> Answer {
+    of_body(status, content_type, AnswerBody::chunks(chunks))
+}
+
+fn of_body(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer

@@ -19,8 +19,10 @@
 
 pub mod time;
 
+mod answer;
 mod app;
 mod auth;
+mod binary;
 mod body;
 mod catch;
 mod conn;

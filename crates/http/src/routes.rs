@@ -26,6 +26,8 @@ use queen_record::ids::Uuid;
 
 use crate::app::Call;
 use crate::error::{Answer, ApiError};
+pub(crate) use push::PARTITION_DEFAULT;
+pub(crate) use shared::wide;
 use table::{Effect, Op, RouteSpec, SEGMENTS_MAX};
 
 /// A route of the table with the names of one request.

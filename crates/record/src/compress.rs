@@ -73,12 +73,24 @@ impl PayloadDecompressor {
     /// [`CompressError`]: `packed` is damaged. The stated size is checked before anything is allocated.
     pub fn decompress(&mut self, packed: &[u8]) -> Result<Vec<u8>, CompressError> {
         let size = content_size(packed)?;
-        let capacity = usize::try_from(size).map_err(|_| CompressError::Frame)?;
-        let payload = self.context.decompress(packed, capacity).map_err(|e| zstd_error(&e))?;
-        if payload.len() as u64 != size {
+        self.decompress_exact(packed, usize::try_from(size).map_err(|_| CompressError::Frame)?)
+    }
+
+    /// The payload inside `packed`, which must be one frame of exactly `len` bytes; no more than that is allocated,
+    /// whatever the frame says.
+    ///
+    /// # Errors
+    /// [`CompressError`]: it is not.
+    pub fn decompress_exact(
+        &mut self,
+        packed: &[u8],
+        len: usize,
+    ) -> Result<Vec<u8>, CompressError> {
+        if zstd_safe::find_frame_compressed_size(packed) != Ok(packed.len()) {
             return Err(CompressError::Frame);
         }
-        Ok(payload)
+        let payload = self.context.decompress(packed, len).map_err(|e| zstd_error(&e))?;
+        if payload.len() == len { Ok(payload) } else { Err(CompressError::Frame) }
     }
 }
 

@@ -130,6 +130,7 @@ impl Client {
             commit_on_delivery: commit,
             subscribe: Subscribe::All,
             conflation: None,
+            frames: false,
         };
         let (reply, answer) = channel();
         let token = node.token();

@@ -6,6 +6,7 @@ mod bytes;
 mod choices;
 mod consume;
 mod dedup;
+mod framed;
 mod letters;
 mod model;
 mod refuse;

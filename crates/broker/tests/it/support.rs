@@ -160,6 +160,7 @@ pub(crate) fn pop(queue: &str, group: &str, batch: u32) -> PopRequest {
         commit_on_delivery: false,
         subscribe: Subscribe::All,
         conflation: None,
+        frames: false,
     }
 }
 

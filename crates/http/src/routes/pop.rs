@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use queen_broker::api::{
-    Api, Chosen, Claim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe,
+    Api, Chosen, Claim, FramedClaim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe,
 };
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
+use crate::binary::framed_answer;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::options::SubscribeDefault;
@@ -32,12 +33,36 @@ pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result
     let (group, asked) = (request.group.clone(), request.conflation);
     let answer = call.api()?.pop(request).await.map_err(ApiError::of_pop)?;
     let policy = Policy::of(asked, &answer);
+    if !answer.records.is_empty() {
+        let taken = |claim: &FramedClaim| claim.last.0 + 1 - claim.first.0;
+        let messages: u64 = answer.records.iter().map(taken).sum();
+        call.count(|stats| &stats.pop_messages, usize::try_from(messages).unwrap_or(usize::MAX));
+        let mut own = Json::new();
+        own.raw("{").field("frames").bool(true);
+        own_keys(&mut own, &answer, policy).raw("}");
+        return Ok(framed_answer(&queue, &group, &answer, &answer.records, own));
+    }
     if answer.claims.is_empty() && policy == Policy::default() {
         return Ok(error::no_content());
     }
     let messages = answer.claims.iter().map(|claim| claim.messages.len()).sum();
     call.count(|stats| &stats.pop_messages, messages);
     Ok(error::ok(render(&queue, &group, &answer, policy)))
+}
+
+/// What an answer says beside its messages.
+fn own_keys<'j>(json: &'j mut Json, answer: &PopAnswer, policy: Policy) -> &'j mut Json {
+    if policy.conflates {
+        json.field("conflation").bool(true);
+    }
+    if policy.conflicts {
+        json.field("conflationConflict").bool(true);
+    }
+    if let Some(Chosen { batch, partitions }) = answer.chosen {
+        json.field("autopilot").raw("{").field("partitions").u64(partitions.into());
+        json.field("batch").u64(batch.into()).raw("}");
+    }
+    json
 }
 
 /// Takes messages of every queue with the labels of the query.
@@ -99,6 +124,7 @@ fn request<A>(call: &Call<'_, A>, target: PopTarget) -> Result<PopRequest, BadQu
         commit_on_delivery,
         subscribe,
         conflation,
+        frames: query.boolean("frames")?.unwrap_or(false),
     })
 }
 
@@ -146,16 +172,7 @@ fn render(queue: &str, group: &str, answer: &PopAnswer, policy: Policy) -> Json 
         render_claim(&mut json, claim, answer.lease.as_ref(), group);
     }
     json.raw("]").field("partitionsClaimed").u64(wide(answer.claims.len()));
-    if policy.conflates {
-        json.field("conflation").bool(true);
-    }
-    if policy.conflicts {
-        json.field("conflationConflict").bool(true);
-    }
-    if let Some(Chosen { batch, partitions }) = answer.chosen {
-        json.field("autopilot").raw("{").field("partitions").u64(partitions.into());
-        json.field("batch").u64(batch.into()).raw("}");
-    }
+    own_keys(&mut json, answer, policy);
     json.raw("}");
     json
 }

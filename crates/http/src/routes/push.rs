@@ -5,49 +5,106 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use hyper::StatusCode;
 use queen_broker::api::{Api, PushAnswer, PushBatch, PushItem, PushStatus};
 use queen_model::TRANSACTION_ID_BYTES_MAX;
+use queen_record::frame::Frames;
 use queen_record::ids::Uuid;
 use serde::de::{Error, MapAccess};
 
 use crate::app::Call;
+use crate::binary::{Binary, BinaryPush};
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::read::{self, Fields, Object, Raw, Text, skip};
 use crate::routes::shared::wide;
 
 /// The partition of an item that names none.
-pub(super) const PARTITION_DEFAULT: &str = "Default";
-/// Bytes of an answer's element, names aside.
-const ELEMENT_BYTES: usize = 160;
+pub(crate) const PARTITION_DEFAULT: &str = "Default";
+/// Bytes of an answer's element with names of a usual length.
+const ELEMENT_BYTES: usize = 220;
 
 /// Stores messages.
-pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
+pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiError> {
     call.count(|stats| &stats.push_requests, 1);
-    let items = read::body::<Object<Body<'_>>>(body)?.0.items.unwrap_or_default();
-    if items.is_empty() {
-        return Ok(render(&[], &[]));
+    if BinaryPush::is(body) {
+        return binary(call, body).await;
     }
+    let items = read::body::<Object<Body<'_>>>(body)?.0.items.unwrap_or_default();
     let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
-    let batch = PushBatch::Items(&items);
-    let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
-    call.count(|stats| &stats.push_messages, answers.len());
-    Ok(render(&items, &answers))
+    store(call, &items, false).await
 }
 
-fn render(items: &[PushItem<'_>], answers: &[PushAnswer]) -> Answer {
-    let names: usize = items.iter().map(|item| item.queue.len() + id_bytes(item)).sum();
-    let mut json = Json::with_capacity(items.len() * ELEMENT_BYTES + names + 2);
+/// Stores messages that came in a binary form.
+async fn binary<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiError> {
+    let mut limits = call.group_reader();
+    let push = BinaryPush::open(body, &mut limits).await?;
+    match push.read(&mut limits).await? {
+        Binary::Items(items) => store(call, &items, push.wants_counts()).await,
+        Binary::Framed(groups) => {
+            let batch = PushBatch::Framed(&groups, None);
+            let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
+            let named = groups.iter().flat_map(|group| {
+                let frames = Frames::new(&group.frames).filter_map(Result::ok);
+                frames.map(|frame| (&*group.queue, Some(frame.transaction_id)))
+            });
+            Ok(answer(call, named, &answers, push.wants_counts()))
+        }
+    }
+}
+
+async fn store<A: Api>(
+    call: &Call<'_, A>,
+    items: &[PushItem<'_>],
+    counts: bool,
+) -> Result<Answer, ApiError> {
+    let named = items.iter().map(|item| (item.queue, item.transaction_id));
+    if items.is_empty() {
+        return Ok(answer(call, named, &[], counts));
+    }
+    let batch = PushBatch::Items(items);
+    let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
+    Ok(answer(call, named, &answers, counts))
+}
+
+/// The answer to messages named by queue and transactionId.
+fn answer<'a, A>(
+    call: &Call<'_, A>,
+    named: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    answers: &[PushAnswer],
+    counts: bool,
+) -> Answer {
+    call.count(|stats| &stats.push_messages, answers.len());
+    if counts { render_counts(answers) } else { render(named, answers) }
+}
+
+fn render_counts(answers: &[PushAnswer]) -> Answer {
+    let count = |of: fn(&PushStatus) -> bool| {
+        wide(answers.iter().filter(|answer| of(&answer.status)).count())
+    };
+    let mut json = Json::new();
+    json.raw("{").field("count").u64(wide(answers.len()));
+    json.field("queued").u64(count(|status| matches!(status, PushStatus::Queued(_))));
+    json.field("duplicate").u64(count(|status| matches!(status, PushStatus::Duplicate(_))));
+    json.field("error").u64(count(|status| matches!(status, PushStatus::Refused(_)))).raw("}");
+    error::json(StatusCode::CREATED, json)
+}
+
+fn render<'a>(
+    named: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    answers: &[PushAnswer],
+) -> Answer {
+    let mut json = Json::with_capacity(answers.len() * ELEMENT_BYTES + 2);
     json.raw("[");
-    for (index, (item, answer)) in items.iter().zip(answers).enumerate() {
+    for (index, ((queue, id), answer)) in named.zip(answers).enumerate() {
         json.next().raw("{").field("index").u64(wide(index));
         json.field("message_id").uuid(&answer.message_id).field("transaction_id");
-        match item.transaction_id {
+        match id {
             Some(id) => json.string(id),
             None => json.uuid(&answer.message_id),
         };
-        json.field("queueName").string(item.queue).field("status");
+        json.field("queueName").string(queue).field("status");
         match &answer.status {
             PushStatus::Queued(offset) => json.string("queued").field("offset").u64(offset.0),
             PushStatus::Duplicate(offset) => json.string("duplicate").field("offset").u64(offset.0),
@@ -60,10 +117,6 @@ fn render(items: &[PushItem<'_>], answers: &[PushAnswer]) -> Answer {
     }
     json.raw("]");
     error::json(StatusCode::CREATED, json)
-}
-
-fn id_bytes(item: &PushItem<'_>) -> usize {
-    item.transaction_id.map_or(0, str::len)
 }
 
 #[derive(Debug, Default)]

@@ -1,15 +1,18 @@
 //! `POST /api/v1/transaction`: acknowledgments, pushes and positions that happen together or not at all.
 
 mod body;
+mod framed;
 
+use bytes::Bytes;
 use hyper::StatusCode;
 use queen_broker::api::{
     AckDone, Api, PushAnswer, PushBatch, PushItem, PushStatus, Rollback, RollbackReason,
-    Transaction, TransactionAck, TransactionAnswer,
+    Transaction, TransactionAnswer,
 };
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
+use crate::binary::BinaryTransaction;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::routes::shared::wide;
@@ -21,9 +24,12 @@ const ELEMENT_BYTES: usize = 150;
 /// Carries a transaction out.
 pub(crate) async fn transaction<A: Api>(
     call: &Call<'_, A>,
-    body: &[u8],
+    body: &Bytes,
 ) -> Result<Answer, ApiError> {
     call.count(|stats| &stats.transaction_requests, 1);
+    if BinaryTransaction::is(body) {
+        return framed::transaction(call, body).await;
+    }
     let id = call_id();
     let bundle = Bundle::read(body)?;
     let Shape { acks, items, positions, order } = match bundle.shape() {
@@ -35,7 +41,8 @@ pub(crate) async fn transaction<A: Api>(
     };
     let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
-    let request = transaction_of(call, acks, &items, positions);
+    let pushes = PushBatch::Items(&items);
+    let request = Transaction { tenant: call.tenant, acks, pushes, positions };
     let answer = call.api()?.transaction(request, call.deadline()).await?;
     Ok(match answer {
         TransactionAnswer::RolledBack(rollback) => rolled_back(&id, &rollback),
@@ -55,15 +62,6 @@ pub(crate) async fn transaction<A: Api>(
             results.finish()
         }
     })
-}
-
-fn transaction_of<'a, A>(
-    call: &Call<'_, A>,
-    acks: Vec<TransactionAck>,
-    items: &'a [PushItem<'a>],
-    positions: Vec<queen_broker::api::PositionSet>,
-) -> Transaction<'a> {
-    Transaction { tenant: call.tenant, acks, pushes: PushBatch::Items(items), positions }
 }
 
 /// What an element of `results` belongs to, by its place among its kind.
@@ -114,13 +112,17 @@ impl Results {
 
     fn push(&mut self, item: Option<&PushItem<'_>>, answer: Option<&PushAnswer>) {
         let (Some(item), Some(answer)) = (item, answer) else { return };
+        self.pushed(item.queue, item.transaction_id, answer);
+    }
+
+    fn pushed(&mut self, queue: &str, transaction_id: Option<&str>, answer: &PushAnswer) {
         let json = self.element("push").field("transactionId");
-        match item.transaction_id {
+        match transaction_id {
             Some(id) => json.string(id),
             None => json.uuid(&answer.message_id),
         };
         json.field("messageId").uuid(&answer.message_id);
-        json.field("queueName").string(item.queue);
+        json.field("queueName").string(queue);
         if matches!(answer.status, PushStatus::Duplicate(_)) {
             json.field("duplicate").bool(true);
         }
@@ -133,6 +135,16 @@ impl Results {
 
     fn finish(mut self) -> Answer {
         self.json.raw("]}");
+        error::ok(self.json)
+    }
+
+    /// Ends with counts in place of the results that were left out.
+    fn finish_counted(mut self, pushes: &[PushAnswer], acked: usize) -> Answer {
+        let is_duplicate = |answer: &&PushAnswer| matches!(answer.status, PushStatus::Duplicate(_));
+        let duplicates = pushes.iter().filter(is_duplicate).count();
+        self.json.raw("]").field("pushed").u64(wide(pushes.len() - duplicates));
+        self.json.field("duplicate").u64(wide(duplicates)).field("acked").u64(wide(acked));
+        self.json.raw("}");
         error::ok(self.json)
     }
 }

@@ -92,7 +92,9 @@ impl Api for Fake {
             PushBatch::Items(items) => items,
             PushBatch::Framed(groups, _) => {
                 self.framed.lock().unwrap().extend_from_slice(groups);
-                &[]
+                let queued = PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(0)) };
+                let scripted = self.pushes.lock().unwrap().pop_front();
+                return scripted.unwrap_or_else(|| Ok(vec![queued; groups.len()]));
             }
         };
         self.pushed.lock().unwrap().extend(items.iter().map(|item| Pushed {
@@ -113,11 +115,13 @@ impl Api for Fake {
         transaction: Transaction<'_>,
         _: Duration,
     ) -> Result<TransactionAnswer, CallError> {
-        let PushBatch::Items(items) = transaction.pushes else { panic!("not in these tests") };
-        let pushes = items.iter().map(|item| {
-            let offset = Offset(item.payload.len() as u64);
-            PushAnswer { message_id: ID, status: PushStatus::Queued(offset) }
-        });
+        let (items, count) = match transaction.pushes {
+            PushBatch::Items(items) => (items, items.len()),
+            // Each group of these tests holds one message.
+            PushBatch::Framed(groups, _) => (&[][..], groups.len()),
+        };
+        let queued = |at| PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(at)) };
+        let pushes = (0..count as u64).map(queued);
         let committed = TransactionAnswer::Committed {
             acks: vec![AckDone::default(); transaction.acks.len()],
             pushes: pushes.collect(),

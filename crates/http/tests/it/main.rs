@@ -1,6 +1,7 @@
 //! The routes over a real listener, with a scripted broker behind them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod binary;
 mod changes;
 mod errors;
 mod fake;

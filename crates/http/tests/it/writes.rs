@@ -204,8 +204,9 @@ async fn pop_parameters_and_their_clamps() {
         commit_on_delivery: false,
         subscribe: Subscribe::All,
         conflation: None,
+        frames: false,
     };
-    assert_eq!(popped(&node, "/api/v1/pop/queue/q?x=1&frames=true&task=t").await, plain);
+    assert_eq!(popped(&node, "/api/v1/pop/queue/q?x=1&frames=false&task=t").await, plain);
     let path = "/api/v1/pop/queue/q/partition/a%2Fb?consumerGroup=g&wait=true&timeout=1500\
                 &leaseSeconds=9&subscriptionMode=from_beginning&commitOnDelivery=false\
                 &autopilot=true&conflation=false";

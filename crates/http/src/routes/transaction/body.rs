@@ -64,6 +64,11 @@ impl<'a> Bundle<'a> {
 
     /// The checked parts; an error rolls the transaction back.
     pub(super) fn shape(&self) -> Result<Shape<'_>, String> {
+        self.shape_of_head(false)
+    }
+
+    /// The same of a head; `others` says that the transaction has more parts than these.
+    pub(super) fn shape_of_head(&self, others: bool) -> Result<Shape<'_>, String> {
         let (mut acks, mut items, mut order) = (Vec::new(), Vec::new(), Vec::new());
         let shared_lease = self.shared_lease();
         for operation in &self.operations {
@@ -85,7 +90,7 @@ impl<'a> Bundle<'a> {
             }
         }
         let positions = self.positions.iter().map(Position::set).collect::<Result<Vec<_>, _>>()?;
-        if order.is_empty() && positions.is_empty() {
+        if order.is_empty() && positions.is_empty() && !others {
             return Err("the transaction has no parts".to_owned());
         }
         Ok(Shape { acks, items, positions, order })

@@ -1,0 +1,62 @@
+//! A transaction in its binary form: the results stand in the order head, framed messages, positions.
+
+use bytes::Bytes;
+use queen_broker::api::{Api, PushBatch, Rollback, RollbackReason, Transaction, TransactionAnswer};
+use queen_record::frame::Frames;
+
+use super::body::{Bundle, Shape};
+use super::{Results, call_id, rolled_back};
+use crate::app::Call;
+use crate::binary::BinaryTransaction;
+use crate::error::{Answer, ApiError};
+
+/// Carries a binary transaction out.
+pub(super) async fn transaction<A: Api>(
+    call: &Call<'_, A>,
+    body: &Bytes,
+) -> Result<Answer, ApiError> {
+    let id = call_id();
+    let mut limits = call.group_reader();
+    let BinaryTransaction { head, groups, wants_counts } =
+        BinaryTransaction::read(body, &mut limits).await?;
+    let bundle = if head.is_empty() { Bundle::default() } else { Bundle::read(&head)? };
+    let Shape { acks, items, positions, .. } = match bundle.shape_of_head(!groups.is_empty()) {
+        Ok(shape) => shape,
+        Err(error) => {
+            let rollback = Rollback { reason: RollbackReason::BadRequest, error };
+            return Ok(rolled_back(&id, &rollback));
+        }
+    };
+    if !items.is_empty() {
+        return Err(ApiError::bad_request("the head of a binary transaction has no pushes"));
+    }
+    let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
+    let position_count = positions.len();
+    let pushes = PushBatch::Framed(&groups, None);
+    let request = Transaction { tenant: call.tenant, acks, pushes, positions };
+    let (acks, pushes) = match call.api()?.transaction(request, call.deadline()).await? {
+        TransactionAnswer::RolledBack(rollback) => return Ok(rolled_back(&id, &rollback)),
+        TransactionAnswer::Committed { acks, pushes } => (acks, pushes),
+    };
+    call.count(|stats| &stats.push_messages, pushes.len());
+    call.count(|stats| &stats.ack_messages, acks.len());
+    let mut results = Results::new(&id, acks.len() + pushes.len() + position_count);
+    if wants_counts {
+        results.index = acks.len() + pushes.len();
+    } else {
+        for (transaction_id, done) in acked.iter().zip(&acks) {
+            results.ack(Some(transaction_id), Some(done));
+        }
+        let named = groups.iter().flat_map(|group| {
+            let frames = Frames::new(&group.frames).filter_map(Result::ok);
+            frames.map(|frame| (&*group.queue, frame.transaction_id))
+        });
+        for ((queue, transaction_id), answer) in named.zip(&pushes) {
+            results.pushed(queue, Some(transaction_id), answer);
+        }
+    }
+    for at in 0..position_count {
+        results.position(at);
+    }
+    Ok(if wants_counts { results.finish_counted(&pushes, acks.len()) } else { results.finish() })
+}
