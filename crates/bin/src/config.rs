@@ -11,7 +11,8 @@ mod values;
 pub(crate) use source::Environment;
 pub(crate) use values::{Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use queen_broker::cipher::EncryptionKey;
 use values::Parse;
 
 /// One row of the table.
@@ -98,7 +99,7 @@ settings! {
     }
     "security" {
         encryption_key: Secret = ["QUEEN_ENCRYPTION_KEY"], "", ANY, "",
-            "Encryption at rest, which this build does not have: a key refuses to start";
+            "Key of 64 hex digits that encrypts the payloads of queues with `encryptionEnabled`; the same for the directory's whole life";
     }
     "storage" {
         dir: String = ["QUEEN_RAFT_DIR"], "/var/lib/queen/raft", ANY, "", "Data directory; made if absent";
@@ -172,6 +173,17 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The key that payloads are encrypted with.
+    ///
+    /// # Errors
+    /// What is set is no key.
+    pub(crate) fn encryption_key(&self) -> anyhow::Result<Option<EncryptionKey>> {
+        let text = self.encryption_key.text();
+        let key = text.map(EncryptionKey::parse).transpose();
+        // The text is not quoted: it is nearly a key.
+        key.map_err(|error| anyhow!("QUEEN_ENCRYPTION_KEY {error}"))
+    }
+
     /// Refuses to run without a protection or a cluster that was asked for.
     fn check(&self, environment: &Environment) -> anyhow::Result<()> {
         if self.jwt_enabled {
@@ -180,9 +192,7 @@ impl Settings {
         if self.tenancy_header {
             bail!("QUEEN_TENANCY_HEADER is true, but this build has no tenants");
         }
-        if self.encryption_key.is_set() {
-            bail!("QUEEN_ENCRYPTION_KEY is set, but this build does not encrypt");
-        }
+        self.encryption_key()?;
         if environment.is_set("QUEEN_TEST_FAULTS") {
             // Ignored, it would make a test of faults pass without any.
             bail!("QUEEN_TEST_FAULTS is set, but this build injects no faults");
@@ -302,6 +312,18 @@ mod tests {
         assert!(read(&[]).unwrap().http_threads.0 >= 1);
         assert_eq!(read(&[("QUEEN_BIND_ADDR", "[::1]")]).unwrap().bind_addr.0, "::1");
         assert_eq!(read(&[("HOSTNAME", "node-3")]).unwrap().server_id.0, "node-3");
+    }
+
+    #[test]
+    fn an_encryption_key_is_64_hex_digits_or_nothing() {
+        let key = "0123456789abcdefABCDEF0123456789".repeat(2);
+        assert!(
+            read(&[("QUEEN_ENCRYPTION_KEY", &key)]).unwrap().encryption_key().unwrap().is_some()
+        );
+        assert!(read(&[("QUEEN_ENCRYPTION_KEY", "")]).unwrap().encryption_key().unwrap().is_none());
+        for bad in [" ", &key[1..], &format!("{key}\n"), &key.replace('a', "g"), &"é".repeat(32)] {
+            refused("QUEEN_ENCRYPTION_KEY", bad);
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
         ids: None,
     };
     let recorder: &dyn Recorder = if settings.metrics { &*boot.recorder } else { &NoopRecorder };
-    let node = Node::open(&options(settings, dir), parts, recorder)?;
+    let node = Node::open(&options(settings, dir)?, parts, recorder)?;
     boot.hooks.set(node.idle_hook(), Arc::new(|| {}));
     Ok(OpenNode { node, _lock: lock })
 }
@@ -92,7 +92,7 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-fn options(settings: &Settings, dir: PathBuf) -> NodeOptions {
+fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
     let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -110,9 +110,10 @@ fn options(settings: &Settings, dir: PathBuf) -> NodeOptions {
         fd_cache: size(settings.fd_cache),
         ..queen_qlog::Options::new(dir.join("qlog"))
     };
-    NodeOptions {
+    Ok(NodeOptions {
         qlog,
         dir,
+        encryption_key: settings.encryption_key()?,
         cycle: CycleLimits {
             planning: Limits { command_bytes_max: size(settings.entry_max_bytes) },
             plan_bytes_max: size(settings.batch_max_bytes),
@@ -131,5 +132,5 @@ fn options(settings: &Settings, dir: PathBuf) -> NodeOptions {
         durable_every: Duration::from_millis(settings.durable_every_ms),
         durable_every_bytes: settings.durable_every_bytes,
         lookup_threads: 2,
-    }
+    })
 }

@@ -511,6 +511,8 @@ pub struct MessageGroup {
 pub struct MessageDetail {
     /// The message.
     pub message: Message,
+    /// Whether its payload is stored encrypted.
+    pub encrypted: bool,
     /// Partition UUID.
     pub partition_uuid: Uuid,
     /// Partition name.

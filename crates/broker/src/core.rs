@@ -38,9 +38,12 @@ pub(crate) struct Shared {
 impl Shared {
     /// Notes damage that a read met, and turns it into the caller's error: never a silently empty answer.
     pub(crate) fn damaged_read(&self, error: &str) -> CallError {
-        tracing::error!("damaged data met while serving: {error}");
         self.metrics.checksum_failures.increment(1);
-        *self.damaged.lock() = Some(error.to_owned());
+        // Whoever asks for it again meets it again; one line is enough for that.
+        let before = self.damaged.lock().replace(error.to_owned());
+        if before.as_deref() != Some(error) {
+            tracing::error!("damaged data met while serving: {error}");
+        }
         CallError::Internal(error.to_owned())
     }
 
@@ -174,9 +177,7 @@ impl Core {
             self.lookups.send(lookup).map_err(|_| "the lookup workers are gone".to_owned())?;
         }
         if let Some(damage) = round.damage {
-            tracing::error!("damaged data met while serving: {damage}");
-            metrics.checksum_failures.increment(1);
-            *self.shared.damaged.lock() = Some(damage);
+            self.shared.damaged_read(&damage);
         }
         self.report();
         Ok(round.answered)

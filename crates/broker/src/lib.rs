@@ -3,6 +3,7 @@
 
 pub mod api;
 mod checkpoint;
+pub mod cipher;
 mod core;
 pub mod cycle;
 mod inbox;

@@ -1,6 +1,7 @@
 //! Questions to the logs: asked by the cycle, answered from disk on another thread, never while planning.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use queen_planner::consume::{AckQuestion, Claim, ClaimFrom, DeadMessage, Delivered};
@@ -10,6 +11,8 @@ use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
 use queen_record::ids::{LogId, Micros, Offset, PartitionId, QueueId, TxHash};
+
+use crate::cipher::{self, CipherError, Vault};
 
 /// Why the logs cannot answer. Never served as an empty answer.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,16 @@ pub enum LookupError {
         partition: PartitionId,
         /// The offset.
         offset: Offset,
+    },
+    /// A message is there and cannot be shown.
+    #[error("the message at offset {offset} of partition {partition} cannot be shown: {error}")]
+    Sealed {
+        /// The partition.
+        partition: PartitionId,
+        /// The offset.
+        offset: Offset,
+        /// Why not.
+        error: CipherError,
     },
 }
 
@@ -49,6 +62,8 @@ pub enum Lookup {
         claim: Claim,
         /// Bytes at most; the first message always.
         bytes_max: u64,
+        /// Whether its messages may be sealed.
+        sealed: bool,
     },
     /// What an ack names.
     Ack {
@@ -107,12 +122,18 @@ pub struct ClaimRead {
 #[derive(Clone)]
 pub struct Reader {
     qlog: Qlog,
+    vault: Arc<Vault>,
 }
 
 impl Reader {
-    /// A reader of these logs.
-    pub fn new(qlog: Qlog) -> Self {
-        Self { qlog }
+    /// A reader of these logs that opens their payloads with this vault.
+    pub fn new(qlog: Qlog, vault: Arc<Vault>) -> Self {
+        Self { qlog, vault }
+    }
+
+    /// What payloads are sealed and opened with.
+    pub fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     /// The logs.
@@ -131,8 +152,10 @@ impl Reader {
                 let facts = self.originals(self.log(route, partition), partition, &questions);
                 Found::Originals { push, facts }
             }
-            Lookup::Claim { pop, claim, bytes_max } => {
-                Found::Claim { pop, read: self.read_claim(&claim, bytes_max) }
+            Lookup::Claim { pop, claim, bytes_max, sealed } => {
+                let read = self.read_claim(&claim, bytes_max);
+                let open = |read| cipher::claim::open(&self.vault, claim.partition, read);
+                Found::Claim { pop, read: if sealed { read.and_then(open) } else { read } }
             }
             Lookup::Ack { ack, partition, question } => match question {
                 AckQuestion::Offsets { route, hashes, from, to } => {
@@ -221,6 +244,7 @@ impl Reader {
             id: frame.id,
             transaction_id: frame.transaction_id.to_owned(),
             payload: Bytes::copy_from_slice(frame.data),
+            encrypted: frame.encrypted,
         })
     }
 

@@ -48,6 +48,8 @@ pub struct BrokerMetrics {
     pub ram_rows: [Gauge; 2],
     /// `queen_raft_checksum_failures_total`.
     pub checksum_failures: Counter,
+    /// `queen_encryption_total`, by outcome: sealed, opened, failed.
+    pub encryption: [Counter; 3],
     /// `queen_raft_admit_bytes`.
     pub admit_bytes: Gauge,
     /// `queen_raft_admit_total`, `outcome="refused"`.
@@ -77,6 +79,7 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_raft_durable_point_seconds", "summary", "time of one durable point, cut to commit"),
     ("queen_raft_store_ram_rows", "gauge", "rows by kind: partitions, dirty"),
     ("queen_raft_checksum_failures_total", "counter", "reads that met damaged bytes"),
+    ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
     ("queen_raft_admit_bytes", "gauge", "bytes of writes admitted and not answered"),
     ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
 ];
@@ -98,7 +101,9 @@ impl BrokerMetrics {
         let counter = |key: &Key| recorder.register_counter(key, &HERE);
         let summary = |name| recorder.register_histogram(&key(name), &HERE);
         let index = |of| gauge(&kind("queen_raft_index", of));
-        let refused = vec![metrics::Label::new("outcome", "refused")];
+        let outcome = |name: &'static str, outcome: &'static str| {
+            Key::from_parts(name, vec![metrics::Label::new("outcome", outcome)])
+        };
         Self {
             plan_seconds: summary("queen_raft_plan_seconds"),
             write_seconds: summary("queen_raft_log_write_seconds"),
@@ -122,8 +127,10 @@ impl BrokerMetrics {
             ram_rows: ["partitions", "dirty"]
                 .map(|of| gauge(&kind("queen_raft_store_ram_rows", of))),
             checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
+            encryption: ["sealed", "opened", "failed"]
+                .map(|of| counter(&outcome("queen_encryption_total", of))),
             admit_bytes: gauge(&key("queen_raft_admit_bytes")),
-            admit_refused: counter(&Key::from_parts("queen_raft_admit_total", refused)),
+            admit_refused: counter(&outcome("queen_raft_admit_total", "refused")),
         }
     }
 }

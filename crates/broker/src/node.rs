@@ -12,9 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
 use queen_qlog::OpenError;
 use queen_raft::{LocalReplicator, ReplayError};
+use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
 
+use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
 use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use crate::inbox::Inbox;
@@ -42,6 +44,8 @@ pub struct NodeParts {
 pub struct NodeOptions {
     /// The data directory.
     pub dir: PathBuf,
+    /// Seals payloads of queues that ask for it; the one that the directory was used with, if any was.
+    pub encryption_key: Option<EncryptionKey>,
     /// The queue logs.
     pub qlog: queen_qlog::Options,
     /// The cycle.
@@ -73,6 +77,9 @@ pub enum StartError {
     /// The directory belongs to somebody else, or cannot be used.
     #[error("{0}")]
     Directory(String),
+    /// The encryption key is not the directory's.
+    #[error("{0}")]
+    Key(#[from] FingerprintError),
     /// A read of the logs failed while the node warmed up.
     #[error("{0}")]
     Read(#[from] queen_qlog::ReadError),
@@ -101,14 +108,24 @@ impl Node {
         recorder: &dyn Recorder,
     ) -> Result<Self, StartError> {
         let NodeParts { disk, clock, mut store, ids } = parts;
+        let key = options.encryption_key.as_ref();
+        let found = fingerprint::check(&*disk, &options.dir, key)?;
         let opened = recover::open(&disk, &options.dir, &options.qlog, &mut *store)?;
+        if let Some(key) = key {
+            fingerprint::keep(&*disk, &options.dir, key, found)?;
+        }
         let metrics = BrokerMetrics::new(recorder);
+        let vault = Arc::new(Vault::new(key, VaultCounters::of(&metrics)));
+        let wants_key = |queue: &&Queue| queue.options.encryption_enabled;
+        if let Some(queue) = opened.state.all_queues().find(wants_key) {
+            vault.warn_of_plain_text(&queue.name);
+        }
         let last = opened.state.applied();
         let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
         let shared = Arc::new(Shared {
             state: Arc::new(RwLock::new(opened.state)),
             inbox: Inbox::new(options.commands_max),
-            reader: Reader::new(opened.qlog.clone()),
+            reader: Reader::new(opened.qlog.clone(), vault),
             clock: LeaderClock::new(clock.clone()),
             metrics,
             applied: AtomicU64::new(last.0),

@@ -21,7 +21,8 @@ use queen_record::hash::tx_hash;
 use queen_record::ids::{Tenant, TxHash, UUID_TEXT_LEN, Uuid};
 use rand::Rng;
 
-use crate::api::{PushBatch, PushItem};
+use crate::api::{CallError, PushBatch, PushItem};
+use crate::cipher::{QueueSealing, Sealing};
 
 /// Source of message ids.
 pub trait MintIds: Send + Sync + 'static {
@@ -76,6 +77,7 @@ thread_local! {
 struct Building<'a> {
     queue: &'a str,
     partition: &'a str,
+    sealing: QueueSealing<'a>,
     items: Vec<PushPartItem>,
     frames: Vec<u8>,
 }
@@ -83,27 +85,29 @@ struct Building<'a> {
 /// Prepares what a push brings.
 ///
 /// # Errors
-/// A refusal of the whole push: names or a transactionId over their limits.
+/// Of the whole push: a refusal, for names or a transactionId over their limits; a fault, when a payload that must be
+/// sealed cannot be.
 pub fn prepare(
     tenant: Tenant,
     batch: PushBatch<'_>,
     ids: &dyn MintIds,
     zstd_level: i32,
-) -> Result<Prepared, Refusal> {
+    sealing: Sealing<'_>,
+) -> Result<Prepared, CallError> {
+    let split = Split::new(tenant, sealing);
     match batch {
-        PushBatch::Items(items) => prepare_items(tenant, items, ids, zstd_level),
-        PushBatch::Framed(groups, sub) => framed::prepare(tenant, groups, sub, zstd_level),
+        PushBatch::Items(items) => prepare_items(split, items, ids, zstd_level),
+        PushBatch::Framed(groups, sub) => framed::prepare(split, groups, sub, zstd_level),
     }
 }
 
-fn prepare_items(
-    tenant: Tenant,
-    items: &[PushItem<'_>],
+fn prepare_items<'a>(
+    mut split: Split<'a>,
+    items: &[PushItem<'a>],
     ids: &dyn MintIds,
     zstd_level: i32,
-) -> Result<Prepared, Refusal> {
+) -> Result<Prepared, CallError> {
     let minted = ids.mint(items.len());
-    let mut split = Split::default();
     let mut places = Vec::with_capacity(items.len());
     for (item, id) in items.iter().zip(minted) {
         let part = split.part(item.queue, item.partition, item.payload.len() + 96)?;
@@ -112,19 +116,25 @@ fn prepare_items(
             add(building, item, id)?;
         }
     }
+    let tenant = split.tenant;
     let parts = split.building.into_iter().map(|part| finish(tenant, part, zstd_level)).collect();
     Ok(Prepared { parts, places })
 }
 
 /// The parts of a push while it is split.
-#[derive(Default)]
 struct Split<'a> {
+    tenant: Tenant,
+    sealing: Sealing<'a>,
     building: Vec<Building<'a>>,
     by_name: HashMap<(&'a str, &'a str), u32, FixedState>,
     last: Option<(&'a str, &'a str, u32)>,
 }
 
 impl<'a> Split<'a> {
+    fn new(tenant: Tenant, sealing: Sealing<'a>) -> Self {
+        Self { tenant, sealing, building: Vec::new(), by_name: HashMap::default(), last: None }
+    }
+
     /// The part of a (queue, partition); neighbours mostly share theirs.
     fn part(&mut self, queue: &'a str, partition: &'a str, bytes: usize) -> Result<u32, Refusal> {
         if let Some((.., part)) = self.last.filter(|(q, p, _)| (*q, *p) == (queue, partition)) {
@@ -136,8 +146,11 @@ impl<'a> Split<'a> {
             check_names(queue, partition)?;
             let part = index(self.building.len());
             self.by_name.insert((queue, partition), part);
-            let frames = Vec::with_capacity(bytes);
-            self.building.push(Building { queue, partition, items: Vec::new(), frames });
+            let (items, frames) = (Vec::new(), Vec::with_capacity(bytes));
+            let same = self.building.last().filter(|part| part.queue == queue);
+            let sealing =
+                same.map_or_else(|| self.sealing.of(self.tenant, queue), |part| part.sealing);
+            self.building.push(Building { queue, partition, sealing, items, frames });
             part
         };
         self.last = Some((queue, partition, part));
@@ -145,7 +158,7 @@ impl<'a> Split<'a> {
     }
 }
 
-fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(), Refusal> {
+fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(), CallError> {
     let own: [u8; UUID_TEXT_LEN];
     let transaction_id = if let Some(text) = item.transaction_id {
         text
@@ -154,14 +167,18 @@ fn add(building: &mut Building<'_>, item: &PushItem<'_>, id: Uuid) -> Result<(),
         std::str::from_utf8(&own).unwrap_or_default()
     };
     check_transaction_id(transaction_id)?;
+    let stored = building.sealing.stored(item.payload).map_err(|error| {
+        tracing::error!(queue = building.queue, "a payload is not stored: {error}");
+        CallError::Internal(format!("nothing was stored: {error}"))
+    })?;
     let frame = FrameRef {
         flags: 0,
         id,
         trace: item.trace_id,
         transaction_id,
         producer_sub: item.producer_sub,
-        data: item.payload,
-        encrypted: false,
+        data: &stored.data,
+        encrypted: stored.encrypted,
     };
     frame
         .encode(&mut building.frames)
@@ -237,6 +254,10 @@ mod tests {
         }
     }
 
+    fn split() -> Split<'static> {
+        Split::new(Tenant::DEFAULT, Sealing::PLAIN)
+    }
+
     #[test]
     fn items_are_split_by_partition_and_repeats_follow_their_leader() {
         let ids = ClockIds::new(Arc::new(ManualClock::new(5_000_000)));
@@ -247,7 +268,7 @@ mod tests {
             item("q", "a", Some("1")),
             item("r", "a", None),
         ];
-        let prepared = prepare_items(Tenant::DEFAULT, &items, &ids, 1).unwrap();
+        let prepared = prepare_items(split(), &items, &ids, 1).unwrap();
         assert_eq!(prepared.places, [(0, 0), (1, 0), (0, 1), (0, 2), (2, 0)]);
         let leaders: Vec<_> = prepared.parts[0].items.iter().map(|item| item.leader).collect();
         assert_eq!(leaders, [None, None, Some(0)]);
@@ -266,14 +287,11 @@ mod tests {
     fn limits_refuse_the_whole_push() {
         let ids = ClockIds::new(Arc::new(ManualClock::new(0)));
         let long = "n".repeat(412);
-        let refused =
-            prepare_items(Tenant::DEFAULT, &[item("", &long, None)], &ids, 1).unwrap_err();
-        assert_eq!(refused.code(), "name_too_long");
-        assert!(prepare_items(Tenant::DEFAULT, &[item("", &long[1..], None)], &ids, 1).is_ok());
+        let refused = prepare_items(split(), &[item("", &long, None)], &ids, 1).unwrap_err();
+        assert!(matches!(refused, CallError::Refused(Refusal::NameTooLong { .. })), "{refused}");
+        assert!(prepare_items(split(), &[item("", &long[1..], None)], &ids, 1).is_ok());
         let long = "t".repeat(65_536);
-        assert!(prepare_items(Tenant::DEFAULT, &[item("q", "p", Some(&long))], &ids, 1).is_err());
-        assert!(
-            prepare_items(Tenant::DEFAULT, &[item("q", "p", Some(&long[1..]))], &ids, 1).is_ok()
-        );
+        assert!(prepare_items(split(), &[item("q", "p", Some(&long))], &ids, 1).is_err());
+        assert!(prepare_items(split(), &[item("q", "p", Some(&long[1..]))], &ids, 1).is_ok());
     }
 }

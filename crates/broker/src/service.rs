@@ -20,6 +20,7 @@ use crate::api::{
     MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus,
     QueueDetail, QueueSummary, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
 };
+use crate::cipher::Vault;
 use crate::core::Shared;
 use crate::cycle::{
     AckCommand, ClaimData, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand,
@@ -83,6 +84,12 @@ impl Broker {
         }
     }
 
+    /// Makes frames of everything that is to be stored, as the queues' options say.
+    fn prepare(&self, tenant: Tenant, batch: PushBatch<'_>) -> Result<Prepared, CallError> {
+        let sealing = self.shared.reader.vault().sealing(&self.shared.state);
+        prepare(tenant, batch, &*self.ids, self.options.zstd_level, sealing)
+    }
+
     /// Sends a command and waits for its answer.
     async fn call<T>(
         &self,
@@ -142,7 +149,7 @@ impl Api for Broker {
         deadline: Duration,
     ) -> Result<Vec<PushAnswer>, CallError> {
         let permit = self.admit(bytes_of(batch)).await?;
-        let prepared = prepare(tenant, batch, &*self.ids, self.options.zstd_level)?;
+        let prepared = self.prepare(tenant, batch)?;
         let Handed { parts, minted, places } = hand_over(prepared);
         let answers =
             self.call(deadline, |reply| Input::Push(PushCommand { parts, reply })).await?;
@@ -157,7 +164,7 @@ impl Api for Broker {
     ) -> Result<TransactionAnswer, CallError> {
         let Transaction { tenant, acks, pushes, positions } = transaction;
         let permit = self.admit(bytes_of(pushes)).await?;
-        let prepared = prepare(tenant, pushes, &*self.ids, self.options.zstd_level)?;
+        let prepared = self.prepare(tenant, pushes)?;
         let Handed { parts, minted, places } = hand_over(prepared);
         let outcome = self.call(deadline, |reply| {
             let letter = None;
@@ -186,10 +193,13 @@ impl Api for Broker {
         let granted =
             self.call(deadline, |reply| Input::Pop(PopCommand { token, request, reply })).await;
         guard.answered = !matches!(granted, Err(CallError::Timeout(_)));
-        drop(guard);
         match granted {
-            Ok(granted) if frames && !granted.conflates => Ok(framed_answer_of(granted)),
-            Ok(granted) => answer_of(granted),
+            Ok(granted) if frames && granted.can_be_framed() => Ok(framed_answer_of(granted)),
+            Ok(granted) => answer_of(self.shared.reader.vault(), granted).inspect_err(|error| {
+                // What cannot be shown was not delivered: its lease goes back.
+                guard.answered = false;
+                self.shared.damaged_read(&error.to_string());
+            }),
             // A pop changes nothing that its caller knows of: no answer in time means nothing was there.
             Err(CallError::Timeout(_)) => Ok(PopAnswer::default()),
             Err(error) => Err(error),
@@ -229,10 +239,16 @@ impl Api for Broker {
         replace: bool,
         deadline: Duration,
     ) -> Result<Configured, CallError> {
-        self.call(deadline, |reply| {
-            Input::Configure(ConfigureCommand { tenant, queue, patch, replace, reply })
-        })
-        .await
+        let name = queue.clone();
+        let configured = self
+            .call(deadline, |reply| {
+                Input::Configure(ConfigureCommand { tenant, queue, patch, replace, reply })
+            })
+            .await?;
+        if configured.options.encryption_enabled {
+            self.shared.reader.vault().warn_of_plain_text(&name);
+        }
+        Ok(configured)
     }
 
     async fn delete_queue(
@@ -310,7 +326,7 @@ impl Api for Broker {
     }
 
     async fn dead_letters(&self, query: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
-        self.read(move |shared| Ok(views::dead_letters(shared, &query))).await
+        self.read(move |shared| views::dead_letters(shared, &query)).await
     }
 
     async fn message(
@@ -383,16 +399,17 @@ fn push_answer(place: (u32, u32), minted: &[Vec<Uuid>], answers: &[PartAnswer]) 
     }
 }
 
-fn answer_of(granted: PopGranted) -> Result<PopAnswer, CallError> {
-    let PopGranted { lease, claims, conflates, chosen } = granted;
-    let claims: Vec<Claim> = claims.into_iter().map(claim_of).collect::<Result<_, _>>()?;
+fn answer_of(vault: &Vault, granted: PopGranted) -> Result<PopAnswer, CallError> {
+    let PopGranted { lease, claims, conflates, chosen, .. } = granted;
+    let claims: Vec<Claim> =
+        claims.into_iter().map(|claim| claim_of(vault, claim)).collect::<Result<_, _>>()?;
     let lease = lease.filter(|_| !claims.is_empty());
     Ok(PopAnswer { lease, claims, records: Vec::new(), conflates, chosen })
 }
 
 /// Hands stored records on as they are: their checksums were verified when they were read.
 fn framed_answer_of(granted: PopGranted) -> PopAnswer {
-    let PopGranted { lease, claims, conflates, chosen } = granted;
+    let PopGranted { lease, claims, conflates, chosen, .. } = granted;
     let lease = lease.filter(|_| !claims.is_empty());
     let records = claims.into_iter().map(|claim| FramedClaim {
         partition_id: claim.partition,
@@ -411,7 +428,7 @@ fn framed_record(record: StoredRecord) -> FramedRecord {
 }
 
 /// Decodes the granted messages of a claim from their records.
-fn claim_of(data: ClaimData) -> Result<Claim, CallError> {
+fn claim_of(vault: &Vault, data: ClaimData) -> Result<Claim, CallError> {
     let mut messages = Vec::with_capacity(data.count);
     let end = data.first.0 + data.count as u64;
     for record in &data.records {
@@ -427,7 +444,18 @@ fn claim_of(data: ClaimData) -> Result<Claim, CallError> {
             if offset < data.first.0 || offset >= end {
                 continue;
             }
-            messages.push(message_of(Offset(offset), &frames, &frame, record.created));
+            let mut message = message_of(Offset(offset), &frames, &frame, record.created);
+            if frame.encrypted {
+                // Opened before it was granted wherever queue or node said that it may be sealed: no other has it.
+                let opened = vault.opened(frame.data, true).map_err(|error| {
+                    let (partition, name) = (data.partition, &data.name);
+                    CallError::Internal(format!(
+                        "the message at offset {offset} of partition {partition} ({name}) cannot be shown: {error}"
+                    ))
+                })?;
+                message.data = opened.into_owned().into();
+            }
+            messages.push(message);
         }
     }
     if messages.len() != data.count {

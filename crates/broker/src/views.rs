@@ -1,5 +1,10 @@
 //! Reads for people: listings and details of the applied state. They hold the state's lock in slices.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use bytes::Bytes;
+use queen_model::DlqInsert;
 use queen_qlog::{ReadLimit, StoredRecord};
 use queen_record::frame::Frames;
 use queen_record::hash::{queue_id, tx_hash};
@@ -163,7 +168,36 @@ fn fill_oldest(shared: &Shared, tenant: Tenant, name: &str, partitions: &mut [Pa
 }
 
 /// A page of dead letters, newest failure first.
-pub(crate) fn dead_letters(shared: &Shared, query: &DeadLetterQuery) -> DeadLetterPage {
+///
+/// # Errors
+/// A payload of the page does not open.
+pub(crate) fn dead_letters(
+    shared: &Shared,
+    query: &DeadLetterQuery,
+) -> Result<DeadLetterPage, CallError> {
+    let (mut page, encrypted) = stored_dead_letters(shared, query);
+    for (letter, encrypted) in page.rows.iter_mut().zip(encrypted) {
+        let place = (&*letter.queue, &*letter.partition, letter.offset);
+        letter.payload = opened(shared, (&letter.payload, encrypted), place)?;
+    }
+    Ok(page)
+}
+
+/// A dead letter's payload as it was pushed.
+///
+/// # Errors
+/// It does not open.
+pub(crate) fn letter_payload(
+    shared: &Shared,
+    letter: &DlqInsert,
+    partition: &str,
+) -> Result<Bytes, CallError> {
+    let place = (&*letter.queue, partition, letter.offset);
+    opened(shared, (&letter.payload, letter.encrypted), place)
+}
+
+/// The page with payloads as stored, and which of them are sealed.
+fn stored_dead_letters(shared: &Shared, query: &DeadLetterQuery) -> (DeadLetterPage, Vec<bool>) {
     let state = shared.state.read();
     let mut rows: Vec<(&Queue, &DeadLetterRow)> = state
         .queues(query.tenant)
@@ -176,7 +210,9 @@ pub(crate) fn dead_letters(shared: &Shared, query: &DeadLetterQuery) -> DeadLett
     });
     let total = rows.len();
     let page = rows.into_iter().skip(query.offset).take(query.limit);
-    DeadLetterPage { rows: page.map(|(_, row)| dead_letter(&state, row)).collect(), total }
+    let stored = |row: &DeadLetterRow| (dead_letter(&state, row), row.letter.encrypted);
+    let (rows, encrypted) = page.map(|(_, row)| stored(row)).unzip();
+    (DeadLetterPage { rows, total }, encrypted)
 }
 
 fn matches_query(state: &State, query: &DeadLetterQuery, row: &DeadLetterRow) -> bool {
@@ -248,7 +284,31 @@ pub(crate) fn message(
     let limit = ReadLimit { messages: 1, bytes: 1 };
     let records = qlog.read(log, id, offset, limit).map_err(|error| failed(error.to_string()))?;
     let Some(record) = records.first() else { return Ok(None) };
-    detail(shared, id, offset, record)
+    let Some(mut detail) = detail(shared, id, offset, record)? else { return Ok(None) };
+    // As sealed so far: the state's lock is not held while it is opened.
+    let stored = (&detail.message.data, detail.encrypted);
+    let place = (&*detail.queue, &*detail.partition, offset.0);
+    detail.message.data = opened(shared, stored, place)?;
+    Ok(Some(detail))
+}
+
+/// A stored payload as it was pushed.
+///
+/// # Errors
+/// It does not open; the error names its place.
+fn opened(
+    shared: &Shared,
+    (data, encrypted): (&Bytes, bool),
+    (queue, partition, offset): (&str, &str, impl Display),
+) -> Result<Bytes, CallError> {
+    match shared.reader.vault().opened(data, encrypted) {
+        Ok(Cow::Borrowed(_)) => Ok(data.clone()),
+        Ok(Cow::Owned(payload)) => Ok(payload.into()),
+        Err(error) => {
+            let place = format!("queue {queue}, partition {partition}, offset {offset}");
+            Err(shared.damaged_read(&format!("a message cannot be shown: {place}: {error}")))
+        }
+    }
 }
 
 fn detail(
@@ -277,6 +337,7 @@ fn detail(
         .find(|row| row.letter.partition == id && row.letter.offset == position);
     Ok(Some(MessageDetail {
         message,
+        encrypted: frame.encrypted,
         partition_uuid: row.uuid,
         partition: state.partition_name(row).to_owned(),
         queue: queue.name.to_string(),

@@ -180,8 +180,10 @@ pub struct DlqInsert {
     pub message_id: Option<Uuid>,
     /// Its transactionId.
     pub transaction_id: String,
-    /// Snapshot of its payload.
+    /// Snapshot of its payload as the log has it.
     pub payload: Bytes,
+    /// Whether that is an encrypted envelope.
+    pub encrypted: bool,
     /// Reason.
     pub error: String,
     /// Retry counter at that time.

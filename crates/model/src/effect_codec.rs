@@ -53,6 +53,7 @@ fn kind_and_version(effect: &Effect) -> (u16, u16) {
         Effect::CursorSet(cursor) if !cursor.metadata.is_empty() => (8, 2),
         Effect::CursorSet(_) => (8, 1),
         Effect::CursorDelete { .. } => (9, 1),
+        Effect::DlqInsert(letter) if letter.encrypted => (10, OWN),
         Effect::DlqInsert(_) => (10, 1),
         Effect::DlqDelete { .. } => (11, 1),
         Effect::DeleteChunk { .. } => (28, OWN),
@@ -95,7 +96,12 @@ fn encode_body(effect: &Effect, out: &mut Vec<u8>) {
             out.put_u64(id.0);
             out.put_text(group);
         }
-        Effect::DlqInsert(letter) => encode_dead_letter(letter, out),
+        Effect::DlqInsert(letter) => {
+            encode_dead_letter(letter, out);
+            if letter.encrypted {
+                out.put_bool(true);
+            }
+        }
         Effect::DlqDelete { tenant, queue, id } => {
             out.put_tenant(*tenant);
             out.put_text(queue);
@@ -141,6 +147,10 @@ fn decode_body(kind: u16, version: u16, body: &mut Take<'_>) -> Result<Effect, D
             group: body.text("group")?.to_owned(),
         },
         (10, 1) => Effect::DlqInsert(decode_dead_letter(body)?),
+        (10, OWN) => {
+            let letter = decode_dead_letter(body)?;
+            Effect::DlqInsert(DlqInsert { encrypted: body.bool("encrypted")?, ..letter })
+        }
         (11, 1) => Effect::DlqDelete {
             tenant: body.tenant()?,
             queue: body.text("queue")?.to_owned(),
@@ -417,6 +427,7 @@ fn decode_dead_letter(body: &mut Take<'_>) -> Result<DlqInsert, DecodeError> {
         message_id: body.option("message id", |body| body.uuid("message id"))?,
         transaction_id: body.text("transactionId")?.to_owned(),
         payload: Bytes::copy_from_slice(body.blob("payload")?),
+        encrypted: false,
         error: body.text("error")?.to_owned(),
         retries: body.u32("retries")?,
         failed: Micros(body.i64("failed at")?),
@@ -426,7 +437,7 @@ fn decode_dead_letter(body: &mut Take<'_>) -> Result<DlqInsert, DecodeError> {
 /// Bytes of a UUID list and an empty tenant keep the smallest effect above its head.
 const _: () = assert!(EFFECT_HEAD_LEN == size_of::<u16>() * 2 + size_of::<u32>());
 
-/// Reads a dead letter from a stored row.
+/// Reads a dead letter from a stored row, as one that is not encrypted: the row says that elsewhere.
 ///
 /// # Errors
 /// When the bytes are not exactly one dead letter.
@@ -437,7 +448,7 @@ pub fn dead_letter_from_bytes(bytes: &[u8]) -> Result<DlqInsert, DecodeError> {
     Ok(letter)
 }
 
-/// Appends a dead letter as a stored row.
+/// Appends a dead letter as a stored row, without whether it is encrypted.
 pub fn dead_letter_to_bytes(letter: &DlqInsert, out: &mut Vec<u8>) {
     encode_dead_letter(letter, out);
 }

@@ -109,22 +109,42 @@ fn one_of_each() -> Vec<Effect> {
             ..cursor
         }),
         Effect::CursorDelete { id: PartitionId(2), group: "g".into() },
-        Effect::DlqInsert(DlqInsert {
-            id: Uuid([6; 16]),
-            tenant,
-            queue: "q".into(),
-            partition: PartitionId(2),
-            group: "g".into(),
-            offset: 4,
-            message_id: Some(Uuid([7; 16])),
-            transaction_id: "t".into(),
-            payload: Bytes::from_static(b"{}"),
-            error: "boom".into(),
-            retries: 2,
-            failed: Micros(10),
-        }),
+        Effect::DlqInsert(dead_letter(false)),
+        Effect::DlqInsert(dead_letter(true)),
         Effect::DeleteChunk { limit: 4096 },
     ]
+}
+
+fn dead_letter(encrypted: bool) -> DlqInsert {
+    DlqInsert {
+        id: Uuid([6; 16]),
+        tenant: Tenant::DEFAULT,
+        queue: "q".into(),
+        partition: PartitionId(2),
+        group: "g".into(),
+        offset: 4,
+        message_id: Some(Uuid([7; 16])),
+        transaction_id: "t".into(),
+        payload: Bytes::from_static(b"{}"),
+        encrypted,
+        error: "boom".into(),
+        retries: 2,
+        failed: Micros(10),
+    }
+}
+
+/// One that is not encrypted keeps the layout that other builds write.
+#[test]
+fn only_an_encrypted_dead_letter_has_a_layout_of_its_own() {
+    let bytes = |encrypted| {
+        let mut bytes = Vec::new();
+        entry(vec![Effect::DlqInsert(dead_letter(encrypted))]).encode(&mut bytes);
+        bytes
+    };
+    let (plain, own) = (bytes(false), bytes(true));
+    let has = |bytes: &[u8], head: [u8; 4]| bytes.windows(4).any(|window| window == head);
+    assert!(has(&plain, [10, 0, 1, 0]) && has(&own, [10, 0, 0, 0x80]));
+    assert_eq!(own.len(), plain.len() + 1);
 }
 
 #[test]

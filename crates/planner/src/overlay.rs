@@ -35,6 +35,8 @@ pub struct QueueView {
     pub retry_limit: i32,
     /// Whether an exhausted message is filed.
     pub files_dead_letters: bool,
+    /// Option of the same name.
+    pub encryption_enabled: bool,
     /// Option `delayedProcessing`, in microseconds.
     pub delay_us: i64,
     /// Option `windowBuffer`, in microseconds.
@@ -60,6 +62,7 @@ impl QueueView {
             lease_time_s: options.lease_time,
             retry_limit: options.retry_limit,
             files_dead_letters: options.files_dead_letters(),
+            encryption_enabled: options.encryption_enabled,
             delay_us: micros(options.delayed_processing),
             window_us: micros(options.window_buffer),
         }

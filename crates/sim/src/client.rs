@@ -7,6 +7,7 @@ use std::time::Duration;
 use queen_broker::api::{
     AckItem, AckStatus, PopRequest, PopTarget, PushBatch, PushItem, Subscribe,
 };
+use queen_broker::cipher::Sealing;
 use queen_broker::cycle::{
     AckCommand, AckDoneItem, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand,
     ExtendCommand, Input, PartAnswer, PopCommand, PopGranted, PushCommand,
@@ -98,8 +99,9 @@ impl Client {
                 trace_id: None,
             })
             .collect();
-        let prepared = prepare(Tenant::DEFAULT, PushBatch::Items(&refs), node.ids(), 1)
-            .map_err(|refused| refused.to_string())?;
+        let prepared =
+            prepare(Tenant::DEFAULT, PushBatch::Items(&refs), node.ids(), 1, Sealing::PLAIN)
+                .map_err(|refused| refused.to_string())?;
         let (reply, answer) = channel();
         node.send(Input::Push(PushCommand { parts: prepared.parts, reply }));
         self.waiting.push(Waiting::Push(items, prepared.places, answer));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use queen_broker::cipher::Vault;
 use queen_broker::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use queen_broker::lookup::Reader;
 use queen_broker::machine::Machine;
@@ -219,13 +220,14 @@ impl SimNode {
         let cycle = Cycle::new(&state, filter, limits);
         let sent = Arc::new(Mutex::new(Sent::default()));
         let inner = LocalReplicator::new(qlog.clone(), state.applied());
+        let reader = Reader::new(qlog, Arc::new(Vault::without_key()));
         let replicator = Noting { inner, disk: disk.clone(), sent: sent.clone() };
         let state = Arc::new(RwLock::new(state));
         let tick = u64::try_from(start.now / 1000).unwrap_or(0) << 12;
         Ok(Self {
             disk: disk.clone(),
             history,
-            machine: Machine::new(state, Reader::new(qlog), cycle, Box::new(replicator)),
+            machine: Machine::new(state, reader, cycle, Box::new(replicator)),
             store,
             cutting: None,
             sent,

@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 
 use queen_model::{
-    Lease, Released, dead_letter_from_bytes, dead_letter_to_bytes, encode_options,
+    DlqInsert, Lease, Released, dead_letter_from_bytes, dead_letter_to_bytes, encode_options,
     group_from_bytes, group_to_bytes, options_from_bytes,
 };
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
@@ -16,6 +16,8 @@ use crate::partition::{Marks, Partition, QueueNumber};
 use crate::queue::{DeadLetterRow, Group, Queue};
 
 const VERSION: u8 = 1;
+/// Of a dead letter whose payload is an encrypted envelope; laid out as version 1.
+const VERSION_ENCRYPTED: u8 = 2;
 
 /// Why a stored row cannot be taken. The bytes passed their checksum: a newer build wrote them, or a bug did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -360,16 +362,20 @@ fn take_busy(take: &mut TakeRow<'_>, leased: bool) -> Result<Busy, RowError> {
 }
 
 pub(crate) fn dead_letter_row(row: &DeadLetterRow) -> Vec<u8> {
-    let mut bytes = vec![VERSION];
+    let mut bytes = vec![if row.letter.encrypted { VERSION_ENCRYPTED } else { VERSION }];
     bytes.put_number(u64::from(row.group.0.get()));
     dead_letter_to_bytes(&row.letter, &mut bytes);
     bytes
 }
 
 pub(crate) fn dead_letter_from_row(bytes: &[u8]) -> Result<DeadLetterRow, RowError> {
-    let mut take = TakeRow::versioned(bytes)?;
+    let (encrypted, mut take) = match bytes.split_first() {
+        Some((&VERSION_ENCRYPTED, rest)) => (true, TakeRow(rest)),
+        _ => (false, TakeRow::versioned(bytes)?),
+    };
     let group = GroupNumber(take.nonzero("group number")?);
-    Ok(DeadLetterRow { group, letter: dead_letter_from_bytes(take.rest())? })
+    let letter = dead_letter_from_bytes(take.rest())?;
+    Ok(DeadLetterRow { group, letter: DlqInsert { encrypted, ..letter } })
 }
 
 /// The scalars, as one row.

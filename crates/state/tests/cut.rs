@@ -149,6 +149,7 @@ fn effect(state: &State, op: &Op, now: Micros) -> Option<Effect> {
                 message_id: None,
                 transaction_id: "t".into(),
                 payload: Bytes::from_static(b"{}"),
+                encrypted: *g % 2 == 1,
                 error: "boom".into(),
                 retries: 1,
                 failed: now,

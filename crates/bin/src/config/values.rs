@@ -191,13 +191,16 @@ impl fmt::Display for Replicator {
 pub(crate) struct Secret(String);
 
 impl Secret {
-    pub(crate) fn is_set(&self) -> bool {
-        !self.0.is_empty()
+    /// The text, for the one who needs it; `None` when it is unset or empty.
+    pub(crate) fn text(&self) -> Option<&str> {
+        (!self.0.is_empty()).then_some(&*self.0)
     }
 }
 
 impl Parse for Secret {
     const ACCEPTS: &'static str = "text";
+    // Empty is unset; blanks alone are a mistake that must not pass for that.
+    const TAKES_EMPTY: bool = true;
 
     fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
         Ok(Self(text.to_owned()))

@@ -1,4 +1,8 @@
 //! The program from outside: exit codes, the FATAL line, what it prints.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+mod encrypted;
+mod program;
 
 use std::process::{Command, Output};
 

@@ -38,10 +38,19 @@ pub struct PopGranted {
     pub lease: Option<Uuid>,
     /// One per partition.
     pub claims: Vec<ClaimData>,
+    /// Whether records of it may hold encrypted payloads.
+    pub sealed: bool,
     /// Whether the group's policy is to deliver only the newest message.
     pub conflates: bool,
     /// What the autopilot chose.
     pub chosen: Option<Chosen>,
+}
+
+impl PopGranted {
+    /// Whether the records can be handed on whole: they may hold more than was granted, and it must be plain.
+    pub fn can_be_framed(&self) -> bool {
+        !self.conflates && !self.sealed
+    }
 }
 
 /// The messages granted from one partition, still as records.

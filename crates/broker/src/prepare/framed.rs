@@ -1,4 +1,4 @@
-//! Messages that the caller framed: taken over as they are where nothing has to be added.
+//! Messages that the caller framed: taken over as they are where nothing has to be added or encrypted.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -9,33 +9,37 @@ use queen_record::hash::tx_hash;
 use queen_record::ids::Tenant;
 
 use super::{Building, Prepared, Split, add, finish, index, note_leaders};
-use crate::api::{FramedGroup, PushItem};
+use crate::api::{CallError, FramedGroup, PushItem};
 
 /// Prepares framed groups; `sub` is stamped on every message.
-pub(super) fn prepare(
-    tenant: Tenant,
-    groups: &[FramedGroup],
+pub(super) fn prepare<'a>(
+    mut split: Split<'a>,
+    groups: &'a [FramedGroup],
     sub: Option<&str>,
     zstd_level: i32,
-) -> Result<Prepared, Refusal> {
+) -> Result<Prepared, CallError> {
     let mut groups_of: HashMap<(&str, &str), u32, FixedState> = HashMap::default();
     for group in groups {
         *groups_of.entry((&group.queue, &group.partition)).or_default() += 1;
     }
-    let mut split = Split::default();
     let mut places = Vec::new();
     let mut whole: Vec<Option<&FramedGroup>> = Vec::new();
     for group in groups {
         let part = split.part(&group.queue, &group.partition, 0)?;
         let alone = groups_of.get(&(&*group.queue, &*group.partition)) == Some(&1);
-        let as_it_came = (alone && sub.is_none()).then_some(group);
+        let Some(building) = split.building.get_mut(part as usize) else { continue };
+        let as_it_came = (alone && sub.is_none() && !building.sealing.is_due()).then_some(group);
         if whole.len() <= part as usize {
             whole.push(as_it_came);
         }
-        let Some(building) = split.building.get_mut(part as usize) else { continue };
         let mut frames = Frames::new(&group.frames);
         while let Some(frame) = frames.next() {
             let frame = frame.map_err(|error| Refusal::BadRequest(error.to_string()))?;
+            if frame.flags != 0 {
+                // Above all no payload that only calls itself encrypted.
+                let text = "a frame of a request must have no flags".to_owned();
+                return Err(Refusal::BadRequest(text).into());
+            }
             places.push((part, index(building.items.len())));
             if as_it_came.is_some() {
                 let (hash, id, end) = (tx_hash(frame.transaction_id), frame.id, index(frames.at()));
@@ -45,6 +49,7 @@ pub(super) fn prepare(
             }
         }
     }
+    let tenant = split.tenant;
     let parts = split.building.into_iter().zip(whole).map(|(building, whole)| match whole {
         Some(group) => taken_over(tenant, building.items, group),
         None => PushPart { ids_are_callers: true, ..finish(tenant, building, zstd_level) },
@@ -58,7 +63,7 @@ fn restamp(
     group: &FramedGroup,
     frame: &FrameRef<'_>,
     sub: Option<&str>,
-) -> Result<(), Refusal> {
+) -> Result<(), CallError> {
     let item = PushItem {
         queue: &group.queue,
         partition: &group.partition,

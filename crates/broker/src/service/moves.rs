@@ -17,12 +17,12 @@ use crate::core::Shared;
 use crate::cycle::{
     DeleteLettersCommand, Input, PartAnswer, SeekCommand, TransactionCommand, TransactionOutcome,
 };
-use crate::prepare::prepare;
+use crate::views;
 
 /// Rows that one command changes at most: a plan must not hold up the others.
 const ROWS_PER_COMMAND: usize = 1024;
 
-/// A dead letter as a replay needs it.
+/// A dead letter as a replay needs it, with its payload as it was pushed.
 struct FoundLetter {
     letter: DlqInsert,
     partition: String,
@@ -36,7 +36,14 @@ impl Broker {
         to: ReplayTo,
         deadline: Duration,
     ) -> Result<Option<Replay>, CallError> {
-        let found = self.read(move |shared| Ok(find_letter(&shared.state.read(), tenant, &of)));
+        let found = self.read(move |shared| {
+            let mut found = find_letter(&shared.state.read(), tenant, &of);
+            if let Some(FoundLetter { letter, partition }) = &mut found {
+                // It is stored anew, as the queue that it goes to wants it.
+                letter.payload = views::letter_payload(shared, letter, partition)?;
+            }
+            Ok(found)
+        });
         let Some(FoundLetter { letter, partition }) = found.await? else { return Ok(None) };
         let (queue, partition) =
             (to.queue.unwrap_or_else(|| letter.queue.clone()), to.partition.unwrap_or(partition));
@@ -49,13 +56,13 @@ impl Broker {
             producer_sub: None,
             trace_id: None,
         };
-        let prepared =
-            prepare(tenant, PushBatch::Items(&[item]), &*self.ids, self.options.zstd_level);
+        let prepared = self.prepare(tenant, PushBatch::Items(&[item]));
         let end = match prepared {
-            Err(refusal) => {
+            Err(CallError::Refused(refusal)) => {
                 let (reason, error) = (RollbackReason::of(&refusal), refusal.to_string());
                 Some(ReplayEnd::Refused(Rollback { reason, error }))
             }
+            Err(error) => return Err(error),
             Ok(prepared) => {
                 let handed = hand_over(prepared);
                 let letter = Some((letter.queue.clone(), letter.id));

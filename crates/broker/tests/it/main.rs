@@ -6,6 +6,7 @@ mod bytes;
 mod choices;
 mod consume;
 mod dedup;
+mod encrypted;
 mod framed;
 mod letters;
 mod model;

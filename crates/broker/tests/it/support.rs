@@ -9,6 +9,7 @@ use queen_broker::api::{
     AckAnswer, AckItem, AckStatus, Api, CallError, PopAnswer, PopRequest, PopTarget, PushAnswer,
     PushBatch, PushItem, PushStatus, QUEUE_MODE, Subscribe,
 };
+use queen_broker::cipher::EncryptionKey;
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
 use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, StartError};
@@ -24,6 +25,8 @@ pub(crate) struct Rig {
     pub(crate) disk: SimDisk,
     pub(crate) clock: Arc<ManualClock>,
     ids: Option<Arc<dyn MintIds>>,
+    /// For the next start.
+    pub(crate) key: Option<EncryptionKey>,
     node: Option<Node>,
 }
 
@@ -35,9 +38,28 @@ impl Rig {
     pub(crate) fn with(clock: Arc<ManualClock>, ids: Option<Arc<dyn MintIds>>) -> Self {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
-        let mut rig = Self { disk, clock, ids, node: None };
+        let mut rig = Self { disk, clock, ids, key: None, node: None };
         rig.restart();
         rig
+    }
+
+    /// A node that encrypts.
+    pub(crate) fn with_key(key: EncryptionKey) -> Self {
+        let mut rig = Self::new();
+        rig.start_with(Some(key));
+        rig
+    }
+
+    /// What another rig would be on this disk; not started.
+    pub(crate) fn over(disk: SimDisk, like: &Self) -> Self {
+        let (clock, ids, key) = (like.clock.clone(), like.ids.clone(), like.key.clone());
+        Self { disk, clock, ids, key, node: None }
+    }
+
+    /// Stops in order and starts again with this key.
+    pub(crate) fn start_with(&mut self, key: Option<EncryptionKey>) {
+        self.key = key;
+        self.restart();
     }
 
     /// Opens the directory once more.
@@ -46,7 +68,8 @@ impl Rig {
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
-        Node::open(&options(), parts, &NoopRecorder)
+        let options = NodeOptions { encryption_key: self.key.clone(), ..options() };
+        Node::open(&options, parts, &NoopRecorder)
     }
 
     /// Stops in order.
@@ -73,9 +96,19 @@ impl Rig {
     /// Pushes ids to one partition; each answer as its status.
     pub(crate) async fn push(&self, queue: &str, partition: &str, ids: &[&str]) -> Vec<PushAnswer> {
         let payloads: Vec<String> = ids.iter().map(|id| format!("{{\"id\":\"{id}\"}}")).collect();
-        let items: Vec<PushItem<'_>> = ids
+        let items: Vec<_> = ids.iter().copied().zip(payloads.iter().map(|text| &**text)).collect();
+        self.push_payloads(queue, partition, &items).await
+    }
+
+    /// Pushes ids with their payloads to one partition.
+    pub(crate) async fn push_payloads(
+        &self,
+        queue: &str,
+        partition: &str,
+        items: &[(&str, &str)],
+    ) -> Vec<PushAnswer> {
+        let items: Vec<PushItem<'_>> = items
             .iter()
-            .zip(&payloads)
             .map(|(id, payload)| PushItem {
                 queue,
                 partition,
@@ -129,6 +162,7 @@ fn dir() -> PathBuf {
 fn options() -> NodeOptions {
     NodeOptions {
         dir: dir(),
+        encryption_key: None,
         qlog: queen_qlog::Options {
             segment_bytes: 16 * 1024,
             ..queen_qlog::Options::new(dir().join("qlog"))

@@ -50,8 +50,7 @@ fn render(detail: &MessageDetail) -> Json {
     });
     json.field("errorMessage").option(detail.error.as_deref(), Json::string);
     json.field("retryCount").u64(detail.retries.into());
-    // This broker keeps no payload encrypted.
-    json.field("isEncrypted").bool(false);
+    json.field("isEncrypted").bool(detail.encrypted);
     options(json.field("queueConfig"), &detail.options);
     mode(&mut json, detail);
     json.field("consumerGroups").raw("[");

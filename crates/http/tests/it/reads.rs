@@ -143,6 +143,7 @@ async fn a_message_with_its_groups() {
         MessageGroup { name: QUEUE_MODE.into(), committed: 1, consumed: true, lease_expires: None };
     *node.fake.message.lock().unwrap() = Some(MessageDetail {
         message,
+        encrypted: true,
         partition_uuid: ID,
         partition: "p".into(),
         queue: "q".into(),
@@ -161,6 +162,7 @@ async fn a_message_with_its_groups() {
     assert_eq!((&answer["status"], &answer["queuePath"]), (&json!("completed"), &json!("q/p")));
     assert_eq!((&answer["createdAt"], &answer["data"]), (&json!(AT_TEXT), &json!(null)));
     assert_eq!(answer["queueConfig"]["leaseTime"], 300);
+    assert_eq!(answer["isEncrypted"], true);
 }
 
 #[tokio::test]

@@ -47,8 +47,10 @@ pub struct DeadMessage {
     pub id: Uuid,
     /// Its transactionId.
     pub transaction_id: String,
-    /// Its payload.
+    /// Its payload as the log has it.
     pub payload: Bytes,
+    /// Whether that is an encrypted envelope.
+    pub encrypted: bool,
 }
 
 /// What the log knows about the messages of a call.
@@ -188,6 +190,7 @@ impl Engine {
                 message_id: Some(message.id),
                 transaction_id: message.transaction_id.clone(),
                 payload: message.payload.clone(),
+                encrypted: message.encrypted,
                 error,
                 retries,
                 failed,

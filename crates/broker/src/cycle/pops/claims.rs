@@ -33,6 +33,8 @@ const LABELS_LEASE_S: i32 = 60;
 pub(super) struct PendingClaim {
     pub(super) group: EngineGroup,
     pub(super) claim: Claim,
+    /// Whether its messages may be encrypted.
+    sealed: bool,
     read: Option<Result<ClaimRead, LookupError>>,
 }
 
@@ -85,11 +87,15 @@ impl Cycle {
         let bytes_max = POP_BYTES_MAX / claims.len() as u64;
         let mut held = Vec::with_capacity(claims.len());
         for (at, (group, claim)) in claims.into_iter().enumerate() {
-            let read = reader.try_read_claim(&claim, bytes_max).transpose();
+            // Decryption, and finding out whether there is anything to decrypt, is no work for this thread.
+            let sealed = reader.vault().has_key() || self.encrypts(state, group);
+            let now = (!sealed).then(|| reader.try_read_claim(&claim, bytes_max).transpose());
+            let read = now.flatten();
             if read.is_none() {
-                self.lookups.push(Lookup::Claim { pop: (token, at), claim, bytes_max });
+                let pop = (token, at);
+                self.lookups.push(Lookup::Claim { pop, claim, bytes_max, sealed });
             }
-            held.push(PendingClaim { group, claim, read });
+            held.push(PendingClaim { group, claim, sealed, read });
         }
         let complete = held.iter().all(|held| held.read.is_some());
         if let Some(pop) = self.pops.get_mut(&token) {
@@ -201,6 +207,11 @@ impl Cycle {
         self.overlay.queue(state, tenant, &queue).filter(|view| !view.in_flight)
     }
 
+    /// Whether a group's queue asks for encryption.
+    fn encrypts(&self, state: &State, group: EngineGroup) -> bool {
+        self.view_of(state, group).is_some_and(|view| view.encryption_enabled)
+    }
+
     pub(in crate::cycle) fn claim_read(
         &mut self,
         state: &State,
@@ -226,33 +237,41 @@ impl Cycle {
     /// Turns the read claims of a pop into its answer.
     fn grant(&mut self, state: &State, draft: &mut Draft<'_>, token: u64) -> Attempt {
         let Some(pop) = self.pops.get_mut(&token) else { return Attempt::Taken };
-        let claims = std::mem::take(&mut pop.claims);
+        let mut claims = std::mem::take(&mut pop.claims);
         let gone = pop.reply.is_closed();
-        let damaged = claims.iter().find_map(|held| match &held.read {
-            Some(Err(error)) => Some(error.to_string()),
-            _ => None,
-        });
-        if gone || damaged.is_some() {
-            for held in &claims {
-                self.engine.give_back(state, held.group, token, &held.claim);
-            }
-            if let Some(pop) = self.forget_pop(token)
-                && let Some(damaged) = damaged
-            {
-                self.damage = Some(damaged.clone());
+        let damaged = claims.iter().find_map(|held| self.damage_of(state, held));
+        // A partition that cannot be read fails its own pops, and does not keep others from being served.
+        let is_lost = |held: &mut PendingClaim| gone || matches!(held.read, Some(Err(_)));
+        for held in claims.extract_if(.., is_lost) {
+            self.engine.give_back(state, held.group, token, &held.claim);
+        }
+        if gone {
+            self.forget_pop(token);
+            return Attempt::Taken;
+        }
+        let granted = self.grant_claims(state, draft, token, claims);
+        self.damage = damaged.clone().or(self.damage.take());
+        if granted.claims.is_empty() {
+            let Some(damaged) = damaged else { return Attempt::Nothing };
+            if let Some(pop) = self.forget_pop(token) {
                 let answer = refuse(pop.reply, CallError::Internal(damaged));
                 self.after_plan(draft, Ready::Done(answer));
             }
             return Attempt::Taken;
         }
-        let granted = self.grant_claims(state, draft, token, claims);
-        if granted.claims.is_empty() {
-            return Attempt::Nothing;
-        }
         if let Some(pop) = self.forget_pop(token) {
             self.after_this(Ready::Pop(token, Box::new(granted), pop.reply));
         }
         Attempt::Taken
+    }
+
+    /// What is wrong with a claim, for the consumer and for the operator.
+    fn damage_of(&self, state: &State, held: &PendingClaim) -> Option<String> {
+        let Some(Err(error)) = &held.read else { return None };
+        let (_, queue, _) = self.engine.names(held.group);
+        let row = state.partition(held.claim.partition);
+        let partition = row.map_or("", |row| state.partition_name(row));
+        Some(format!("queue {queue}, partition {partition}: {error}"))
     }
 
     fn grant_claims(
@@ -269,7 +288,7 @@ impl Cycle {
         let asked_s = lease_seconds(pop);
         let now = draft.now();
         granted.lease = (!commits).then(|| draft.mint());
-        for PendingClaim { group, claim, read } in claims {
+        for PendingClaim { group, claim, sealed, read } in claims {
             let Some(Ok(ClaimRead { delivered, records })) = read else { continue };
             let view = self.view_of(state, group);
             let (delay_us, own_s) = view.map_or((0, 1), |view| (view.delay_us, view.lease_time_s));
@@ -281,6 +300,7 @@ impl Cycle {
             let terms = (now, delay_us, terms);
             let taken = self.engine.grant(state, group, token, &claim, &delivered, terms);
             if let Taken::Granted(grant) = taken {
+                granted.sealed |= sealed;
                 granted.conflates |= matches!(claim.from, ClaimFrom::Newest { .. });
                 let data = claim_data(state, (group, &claim), &delivered, records, grant.attempt);
                 granted.claims.push(data);

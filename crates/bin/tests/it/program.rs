@@ -1,0 +1,97 @@
+//! A running program: its log, its address, its answers.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+/// A node over a directory. Killed when it is dropped.
+pub(crate) struct Program {
+    child: Child,
+    lines: Receiver<String>,
+    /// What it logged so far.
+    pub(crate) log: Vec<String>,
+    address: String,
+}
+
+impl Program {
+    /// Starts a node and waits until it serves.
+    ///
+    /// Errors: all it logged, when it ends before that.
+    pub(crate) fn start(dir: &Path, variables: &[(&str, &str)]) -> Result<Self, String> {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_queen"))
+            .env_clear()
+            .envs([("PORT", "0"), ("QUEEN_BIND_ADDR", "127.0.0.1")])
+            .env("QUEEN_RAFT_DIR", dir)
+            .envs(variables.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("queen does not run: {error}"));
+        let stderr = child.stderr.take().unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                drop(sender.send(line.unwrap()));
+            }
+        });
+        let mut program = Self { child, lines, log: Vec::new(), address: String::new() };
+        loop {
+            let Ok(line) = program.lines.recv() else { return Err(program.log.join("\n")) };
+            if let Some((_, rest)) = line.split_once("serving address=") {
+                program.address.push_str(rest.split(' ').next().unwrap());
+            }
+            program.log.push(line);
+            if !program.address.is_empty() {
+                return Ok(program);
+            }
+        }
+    }
+
+    /// Asks it; the status and the body.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&*self.address).unwrap();
+        let (address, len) = (&self.address, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// Asks it for something that must succeed.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let (status, answer) = self.call(method, path, body);
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        answer
+    }
+
+    /// Stops it as an operator does; everything it logged.
+    pub(crate) fn stop(mut self) -> (ExitStatus, Vec<String>) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        self.log.extend(self.lines.iter());
+        (status, std::mem::take(&mut self.log))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended already when it was stopped.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+/// The text of a field in a JSON answer: the first of its name.
+pub(crate) fn field<'a>(answer: &'a str, name: &str) -> &'a str {
+    let (_, rest) = answer
+        .split_once(&format!("\"{name}\":\""))
+        .unwrap_or_else(|| panic!("{name} in {answer}"));
+    rest.split('"').next().unwrap()
+}
