@@ -29,20 +29,48 @@ const FILES: [&str; 12] = [
     "test_transaction_lease_fencing",
 ];
 
+/// A secret for the tests that sign tokens with it.
+const SECRET: &str = "a secret of the client's own tests";
+
+/// Tests of one file, and the node that they want.
+struct Case {
+    file: &'static str,
+    /// Which of its tests: pytest's `-k`, or all.
+    select: Option<&'static str>,
+    /// Settings of the node; the tests see them too.
+    settings: &'static [(&'static str, &'static str)],
+}
+
+/// One file has tests for a node that asks for tokens, and one for a node that does not.
+const AUTH: [Case; 2] = [
+    Case { file: "test_auth", select: Some("without_auth"), settings: &[] },
+    Case {
+        file: "test_auth",
+        select: Some("jwt"),
+        settings: &[("JWT_ENABLED", "true"), ("JWT_SECRET", SECRET)],
+    },
+];
+
 /// Runs every file as a part of its own.
 pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
     let tests = match python.client_tests() {
         Ok(tests) => tests,
         Err(reason) => return parts.run("client tests", || Err(reason)),
     };
-    for file in FILES {
-        parts.run(&format!("client {file}"), || run(&tests, file, binary, python));
+    let all = FILES.map(|file| Case { file, select: None, settings: &[] });
+    for case in all.iter().chain(&AUTH) {
+        let Case { file, select, .. } = case;
+        let name = [Some(*file), *select].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        parts.run(&format!("client {name}"), || run(&tests, case, binary, python));
     }
 }
 
-fn run(tests: &Path, file: &str, binary: &Path, python: &Python) -> anyhow::Result<Tally> {
-    let scratch = Scratch::new(file)?;
-    let options = NodeOptions::below(scratch.path(), binary)?;
+fn run(tests: &Path, case: &Case, binary: &Path, python: &Python) -> anyhow::Result<Tally> {
+    let scratch = Scratch::new(case.file)?;
+    let mut options = NodeOptions::below(scratch.path(), binary)?;
+    for (name, value) in case.settings {
+        options.set(name, value);
+    }
     let node = Node::start(&options)?;
     let report = scratch.path().join("report.xml");
     let mut command = python.command();
@@ -52,7 +80,11 @@ fn run(tests: &Path, file: &str, binary: &Path, python: &Python) -> anyhow::Resu
         .env("QUEEN_URL", options.url())
         .args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--junitxml"])
         .arg(&report)
-        .arg(format!("{file}.py"));
+        .arg(format!("{}.py", case.file));
+    command.envs(case.settings.iter().copied());
+    if let Some(select) = case.select {
+        command.args(["-k", select]);
+    }
     let done = capture(&mut command, FILE_LIMIT)?;
     let counts = fs::read_to_string(&report)
         .with_context(|| format!("pytest left no report\n{}", tail(&done.text, 60)))?;

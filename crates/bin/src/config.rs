@@ -9,11 +9,13 @@ mod source;
 mod values;
 
 pub(crate) use source::Environment;
-pub(crate) use values::{Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
+pub(crate) use values::{Algorithm, Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use queen_broker::cipher::EncryptionKey;
 use values::Parse;
+
+use crate::auth;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +95,43 @@ settings! {
     }
     "auth" {
         jwt_enabled: bool = ["JWT_ENABLED"], "false", ANY, "",
-            "Authentication, which this build does not have: true refuses to start";
+            "Ask every caller for a token; false lets everybody who reaches the port do everything";
+        jwt_algorithm: Algorithm = ["JWT_ALGORITHM"], "HS256", ANY, "",
+            "How tokens are signed; one of RS256, RS384 and RS512 accepts all three, auto accepts whatever a key is set for";
+        jwt_secret: Secret = ["JWT_SECRET"], "", ANY, "", "The secret of HS256, HS384 and HS512";
+        jwt_public_key: Secret = ["JWT_PUBLIC_KEY"], "", ANY, "",
+            "An RSA or Ed25519 public key as PEM; line breaks may be written as `\\n`";
+        jwt_jwks_url: String = ["JWT_JWKS_URL"], "", ANY, "",
+            "Where an identity provider publishes its public keys, http or https";
+        jwt_jwks_refresh_s: u64 = ["JWT_JWKS_REFRESH_INTERVAL"], "3600", (1, 31_536_000), "s",
+            "How often published keys are read again; an unknown key has them read at once, at most every 5 s";
+        jwt_jwks_timeout_ms: u64 = ["JWT_JWKS_TIMEOUT_MS"], "5000", (1, 60_000), "ms",
+            "How long reading published keys may take";
+        jwt_issuer: String = ["JWT_ISSUER"], "", ANY, "", "The only accepted `iss`; empty accepts any";
+        jwt_audience: String = ["JWT_AUDIENCE"], "", ANY, "",
+            "What `aud` must be or hold; empty accepts any";
+        jwt_clock_skew_s: u64 = ["JWT_CLOCK_SKEW"], "30", (0, 86_400), "s",
+            "How far clocks may be apart when `exp`, `nbf` and `iat` are checked";
+        jwt_require_exp: bool = ["JWT_REQUIRE_EXP"], "false", ANY, "",
+            "Refuse tokens without `exp`, which never end";
+        jwt_skip_paths: String = ["JWT_SKIP_PATHS"], "/health,/metrics/prometheus,/metrics,/", ANY, "",
+            "Paths that need no token, with commas; an entry longer than `/` that ends in `/` stands for everything below it";
+        jwt_roles_claim: String = ["JWT_ROLES_CLAIM"], "role", ANY, "",
+            "The claim with one role as a text; empty for none";
+        jwt_roles_array_claim: String = ["JWT_ROLES_ARRAY_CLAIM"], "roles", ANY, "",
+            "The claim with a list of roles; empty for none";
+        jwt_role_admin: String = ["JWT_ROLE_ADMIN"], "admin", ANY, "",
+            "Name of the role that may do everything; empty gives it to nobody, as with the other roles";
+        jwt_role_read_write: String = ["JWT_ROLE_READ_WRITE"], "read-write", ANY, "",
+            "Name of the role that may produce, consume and read";
+        jwt_role_read_only: String = ["JWT_ROLE_READ_ONLY"], "read-only", ANY, "",
+            "Name of the role that may read";
+        jwt_role_write_only: String = ["JWT_ROLE_WRITE_ONLY"], "write-only", ANY, "",
+            "Name of the role that may produce";
         tenancy_header: bool = ["QUEEN_TENANCY_HEADER"], "false", ANY, "",
-            "Tenants, which this build does not have: true refuses to start";
+            "Take the tenant from the header `x-queen-tenant`; needs `QUEEN_KV_TRUSTED_PROXY=true`";
+        trusted_proxy: bool = ["QUEEN_KV_TRUSTED_PROXY"], "false", ANY, "",
+            "Only a proxy that checks or sets `x-queen-tenant` can reach this port";
     }
     "security" {
         encryption_key: Secret = ["QUEEN_ENCRYPTION_KEY"], "", ANY, "",
@@ -187,10 +223,12 @@ impl Settings {
     /// Refuses to run without a protection or a cluster that was asked for.
     fn check(&self, environment: &Environment) -> anyhow::Result<()> {
         if self.jwt_enabled {
-            bail!("JWT_ENABLED is true, but this build has no authentication");
+            auth::options(self).check().context("JWT_ENABLED is true")?;
         }
-        if self.tenancy_header {
-            bail!("QUEEN_TENANCY_HEADER is true, but this build has no tenants");
+        if self.tenancy_header && !self.trusted_proxy {
+            bail!(
+                "QUEEN_TENANCY_HEADER is true without QUEEN_KV_TRUSTED_PROXY=true: anybody could name any tenant"
+            );
         }
         self.encryption_key()?;
         if environment.is_set("QUEEN_TEST_FAULTS") {
@@ -272,8 +310,13 @@ mod tests {
             ("LOG_LEVEL", "verbose"),
             ("RUST_LOG", "queen=loud"),
             ("JWT_ENABLED", "yes"),
-            ("JWT_ENABLED", "perhaps"),
+            ("JWT_ENABLED", "maybe"),
+            ("JWT_ALGORITHM", "none"),
+            ("JWT_ALGORITHM", "ES256"),
+            ("JWT_REQUIRE_EXP", "sometimes"),
+            ("JWT_CLOCK_SKEW", "30s"),
             ("QUEEN_TENANCY_HEADER", "true"),
+            ("QUEEN_KV_TRUSTED_PROXY", "nginx"),
             ("QUEEN_ENCRYPTION_KEY", "00"),
             ("QUEEN_RAFT_PEERS", "1=a:1"),
             ("QUEEN_TEST_FAULTS", "disk_full"),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod cli;
 mod config;
 mod descriptors;

@@ -24,6 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::auth::Auth;
 use crate::config::{Environment, Settings, show};
 use crate::descriptors;
 use crate::metrics::{NodeMetrics, resident_bytes};
@@ -76,13 +77,15 @@ pub(crate) fn run<B: Broker>(
     open: impl FnOnce(&Boot<'_>) -> anyhow::Result<B>,
 ) -> anyhow::Result<()> {
     announce(settings, environment);
+    // Before the directory is opened: a wrong key costs no recovery.
+    let auth = Auth::open(settings)?;
     let hooks = Hooks::default();
     let runtime = runtime::build(settings.http_threads.0, &hooks)
         .context("QUEEN_HTTP_THREADS: the system gives no threads")?;
     let signals = runtime.block_on(async { Signals::listen() }).context("no signal handlers")?;
     let is_open = Arc::new(AtomicBool::new(false));
     let stopped = signals.watch(&runtime, Arc::clone(&is_open));
-    let node = Node { settings, hooks, runtime, is_open };
+    let node = Node { settings, auth, hooks, runtime, is_open };
     node.run(open, stopped)
 }
 
@@ -101,6 +104,7 @@ fn announce(settings: &Settings, environment: &Environment) {
 /// The pieces that live as long as the node.
 struct Node<'a> {
     settings: &'a Settings,
+    auth: Auth,
     hooks: Hooks,
     runtime: Runtime,
     /// Set once a signal has to wait for an orderly stop.
@@ -120,7 +124,9 @@ impl Node<'_> {
         let stats = Arc::new(HttpStats::new());
         let metrics = Arc::new(NodeMetrics::new(Arc::clone(&stats), &self.settings.server_id.0));
         let gate = Arc::new(Gate::new());
-        let app = App::new(Arc::clone(&gate), app_options(self.settings, stats, &metrics));
+        let auth = self.auth.start(&self.runtime);
+        let app = AppOptions { auth, ..app_options(self.settings, stats, &metrics) };
+        let app = App::new(Arc::clone(&gate), app);
         let (stop, mut stopping) = watch::channel(false);
         let until = async move {
             // The sender outlives the server; without it the server stops too.
@@ -193,6 +199,8 @@ fn app_options(
         default_timeout: Duration::from_millis(settings.default_timeout_ms),
         statement_timeout: Duration::from_millis(settings.statement_timeout_ms),
         subscribe_default: SubscribeDefault::parse(&settings.subscription_mode),
+        auth: None,
+        tenancy_header: settings.tenancy_header,
         partitions_max: PARTITIONS_MAX,
         stats,
         prometheus: Arc::new(move || metrics.render()),
@@ -298,7 +306,8 @@ mod tests {
     fn node(settings: &Settings) -> Node<'_> {
         let hooks = Hooks::default();
         let runtime = runtime::build(1, &hooks).unwrap();
-        Node { settings, hooks, runtime, is_open: Arc::default() }
+        let auth = Auth::open(settings).unwrap();
+        Node { settings, auth, hooks, runtime, is_open: Arc::default() }
     }
 
     fn get(address: SocketAddr, path: &str) -> String {

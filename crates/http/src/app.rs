@@ -1,10 +1,10 @@
-//! From a request to its answer: route, origin, body, handler.
+//! From a request to its answer: route, caller, tenant, origin, body, handler.
 
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use hyper::Request;
@@ -14,6 +14,7 @@ use queen_broker::api::Api;
 use queen_record::ids::Tenant;
 use tracing::debug;
 
+use crate::auth::{Denied, Level};
 use crate::binary::GroupReader;
 use crate::body::{self, BodyBudget, BodyLimit};
 use crate::catch::catch;
@@ -24,6 +25,7 @@ use crate::origin;
 use crate::query::Query;
 use crate::routes::{self, Route};
 use crate::stats::{self, HttpStats};
+use crate::tenancy;
 
 /// The longest deadline of any call.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
@@ -43,6 +45,8 @@ pub(crate) struct Call<'a, A> {
     pub(crate) query: Query<'a>,
     pub(crate) tenant: Tenant,
     pub(crate) bodies: &'a BodyBudget,
+    /// The subject of the caller's token, stamped on what is pushed; never taken from a body.
+    pub(crate) sub: Option<String>,
 }
 
 impl<A> Call<'_, A> {
@@ -110,7 +114,12 @@ impl<A: Api> App<A> {
         B: Body<Data = Bytes> + Send,
         B::Error: Display,
     {
-        let route = Route::find(&parts.method, parts.uri.path())?;
+        let found = Route::find(&parts.method, parts.uri.path());
+        // What is no route asks for as much as most are: a stranger does not learn which paths there are.
+        let level = found.as_ref().map_or(Level::ReadWrite, |route| route.spec.level);
+        let sub = self.admit(parts, level).await?;
+        let tenant = tenancy::of_request(&parts.headers, self.options.tenancy_header)?;
+        let route = found?;
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
@@ -124,11 +133,25 @@ impl<A: Api> App<A> {
             gate: &self.gate,
             options: &self.options,
             query,
-            tenant: Tenant::DEFAULT,
+            tenant,
+            sub,
             bodies: &self.bodies,
         };
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop(body.room);
         answer
     }
+
+    /// Lets a caller through to a route of this level; answers the subject of its token.
+    async fn admit(&self, parts: &Parts, level: Level) -> Result<Option<String>, Denied> {
+        let Some(auth) = &self.options.auth else { return Ok(None) };
+        if level == Level::Public || auth.skips(parts.uri.path()) {
+            return Ok(None);
+        }
+        let caller = auth.identify(&parts.headers, SystemTime::now()).await?;
+        if caller.roles.may(level) { Ok(caller.sub) } else { Err(Denied::Level) }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
 //! The one table of failures: status, code, headers and body shape.
 
 use bytes::Bytes;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use queen_broker::api::CallError;
 use queen_model::Refusal;
 
 use crate::answer::AnswerBody;
+use crate::auth::Denied;
 use crate::json::Json;
 use crate::query::BadQuery;
 
@@ -195,6 +196,9 @@ impl ApiError {
         if let Some(seconds) = self.retry_after_s {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if self.close {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -205,6 +209,12 @@ impl ApiError {
 impl From<BadQuery> for ApiError {
     fn from(error: BadQuery) -> Self {
         Self::bad_request(error.0)
+    }
+}
+
+impl From<Denied> for ApiError {
+    fn from(denied: Denied) -> Self {
+        Self::new(denied.status(), Shape::Bare, denied.text())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   server (accept, limits, stop) -> conn (head and idle deadlines) -> hyper
-//!        -> app (route, origin check, catch) -> routes/* -> Api
+//!        -> app (route, auth, tenant, origin check, catch) -> routes/* -> Api
 //! ```
 //!
 //! The routes stand on hyper itself: the paths are few and fixed, and a router above it costs a third of
@@ -14,6 +14,7 @@
 //! - H2: nothing a client sends can panic, and no buffer grows beyond a stated limit.
 //! - H3: a payload is copied byte for byte, in and out; it is never parsed into a tree.
 //! - H4: the text of every 503 contains the word "timeout": a released client polls on only then.
+//! - H5: the body of a request is not read before its caller was let through to the route.
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +37,13 @@ mod read;
 mod routes;
 mod server;
 mod stats;
+mod tenancy;
 
 pub use app::App;
+pub use auth::{
+    Accepted, Algorithm, AuthError, AuthOptions, Authenticator, Denied, Identity, JwksOptions,
+    Keeper, Role, RoleNames, Roles, UnknownAlgorithm,
+};
 pub use gate::Gate;
 pub use options::{AppOptions, ServeOptions, Source, SubscribeDefault};
 pub use server::serve;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::auth::Authenticator;
 use crate::stats::HttpStats;
 
 /// Where a new group starts when its pop says nothing.
@@ -43,6 +44,10 @@ pub struct AppOptions {
     pub statement_timeout: Duration,
     /// Used by a pop that names neither a mode nor a start.
     pub subscribe_default: SubscribeDefault,
+    /// Lets callers in; none lets everybody do everything.
+    pub auth: Option<Arc<Authenticator>>,
+    /// Whether the header `x-queen-tenant` names the tenant.
+    pub tenancy_header: bool,
     /// Partitions in a queue's detail at most.
     pub partitions_max: usize,
     /// Counts of requests and messages.
@@ -62,6 +67,8 @@ impl fmt::Debug for AppOptions {
             .field("default_timeout", &self.default_timeout)
             .field("statement_timeout", &self.statement_timeout)
             .field("subscribe_default", &self.subscribe_default)
+            .field("auth", &self.auth)
+            .field("tenancy_header", &self.tenancy_header)
             .field("partitions_max", &self.partitions_max)
             .finish_non_exhaustive()
     }

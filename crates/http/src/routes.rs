@@ -30,6 +30,9 @@ pub(crate) use push::PARTITION_DEFAULT;
 pub(crate) use shared::wide;
 use table::{Effect, Op, RouteSpec, SEGMENTS_MAX};
 
+#[cfg(test)]
+pub(crate) use table::TABLE;
+
 /// A route of the table with the names of one request.
 #[derive(Debug)]
 pub(crate) struct Route {

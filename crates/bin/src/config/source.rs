@@ -21,28 +21,8 @@ pub(crate) struct Environment {
 }
 
 /// Names of the settings reference that other builds know and this one does not, beside `QUEEN_*`.
-const ELSEWHERE: [&str; 20] = [
-    "JWT_ALGORITHM",
-    "JWT_SECRET",
-    "JWT_PUBLIC_KEY",
-    "JWT_JWKS_URL",
-    "JWT_JWKS_REFRESH_INTERVAL",
-    "JWT_JWKS_TIMEOUT_MS",
-    "JWT_ISSUER",
-    "JWT_AUDIENCE",
-    "JWT_CLOCK_SKEW",
-    "JWT_SKIP_PATHS",
-    "JWT_ROLES_CLAIM",
-    "JWT_ROLES_ARRAY_CLAIM",
-    "JWT_ROLE_ADMIN",
-    "JWT_ROLE_READ_WRITE",
-    "JWT_ROLE_READ_ONLY",
-    "JWT_ROLE_WRITE_ONLY",
-    "RETENTION_INTERVAL",
-    "RETENTION_BATCH_SIZE",
-    "PARTITION_CLEANUP_DAYS",
-    "METRICS_FLUSH_MS",
-];
+const ELSEWHERE: [&str; 4] =
+    ["RETENTION_INTERVAL", "RETENTION_BATCH_SIZE", "PARTITION_CLEANUP_DAYS", "METRICS_FLUSH_MS"];
 
 impl Environment {
     /// The variables of this process; one that is not text cannot be a setting and is left out.

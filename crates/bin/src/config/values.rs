@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv6Addr;
 use std::num::IntErrorKind;
 
+use queen_http::Accepted;
 use tracing_subscriber::EnvFilter;
 
 /// A value of a setting.
@@ -66,7 +67,7 @@ macro_rules! shown {
     )* };
 }
 
-shown!(Host, ServerId, Threads, Shards, Filter);
+shown!(Host, ServerId, Threads, Shards, Filter, Algorithm);
 
 /// A host name or address without a port; an IPv6 address without its brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +160,18 @@ impl Parse for Filter {
             Ok(_) => Ok(Self(text.to_owned())),
             Err(error) => Err(format!("is not a log filter: {error}")),
         }
+    }
+}
+
+/// How tokens are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Algorithm(pub(crate) Accepted);
+
+impl Parse for Algorithm {
+    const ACCEPTS: &'static str = "`HS256` `HS384` `HS512` `RS256` `RS384` `RS512` `EdDSA` `auto`";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|error: queen_http::UnknownAlgorithm| error.to_string())
     }
 }
 

@@ -1,8 +1,10 @@
 //! The program from outside: exit codes, the FATAL line, what it prints.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
+mod auth;
 mod encrypted;
 mod program;
+mod tenants;
 
 use std::process::{Command, Output};
 
@@ -21,6 +23,9 @@ fn a_bad_setting_is_one_fatal_line_and_exit_code_1() {
     for variable in [
         ("PORT", "x"),
         ("JWT_ENABLED", "true"),
+        ("JWT_ENABLED", "maybe"),
+        ("JWT_ALGORITHM", "none"),
+        ("QUEEN_TENANCY_HEADER", "true"),
         ("QUEEN_ENCRYPTION_KEY", "s3cr3t"),
         ("QUEEN_TEST_FAULTS", ""),
     ] {

@@ -50,10 +50,21 @@ impl Program {
 
     /// Asks it; the status and the body.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.call_as("", method, path, body)
+    }
+
+    /// Asks it with more headers, each a whole line.
+    pub(crate) fn call_as(
+        &self,
+        headers: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, String) {
         let mut stream = TcpStream::connect(&*self.address).unwrap();
         let (address, len) = (&self.address, body.len());
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();

@@ -33,7 +33,7 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Ans
     }
     let items = read::body::<Object<Body<'_>>>(body)?.0.items.unwrap_or_default();
     let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
-    store(call, &items, false).await
+    store(call, items, false).await
 }
 
 /// Stores messages that came in a binary form.
@@ -41,9 +41,9 @@ async fn binary<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiE
     let mut limits = call.group_reader();
     let push = BinaryPush::open(body, &mut limits).await?;
     match push.read(&mut limits).await? {
-        Binary::Items(items) => store(call, &items, push.wants_counts()).await,
+        Binary::Items(items) => store(call, items, push.wants_counts()).await,
         Binary::Framed(groups) => {
-            let batch = PushBatch::Framed(&groups, None);
+            let batch = PushBatch::Framed(&groups, call.sub.as_deref());
             let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
             let named = groups.iter().flat_map(|group| {
                 let frames = Frames::new(&group.frames).filter_map(Result::ok);
@@ -56,14 +56,17 @@ async fn binary<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiE
 
 async fn store<A: Api>(
     call: &Call<'_, A>,
-    items: &[PushItem<'_>],
+    mut items: Vec<PushItem<'_>>,
     counts: bool,
 ) -> Result<Answer, ApiError> {
+    for item in &mut items {
+        item.producer_sub = call.sub.as_deref();
+    }
     let named = items.iter().map(|item| (item.queue, item.transaction_id));
     if items.is_empty() {
         return Ok(answer(call, named, &[], counts));
     }
-    let batch = PushBatch::Items(items);
+    let batch = PushBatch::Items(&items);
     let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
     Ok(answer(call, named, &answers, counts))
 }
@@ -191,7 +194,7 @@ pub(super) fn check_id<E: Error>(id: Option<&Text<'_>>) -> Result<(), E> {
 }
 
 impl Item<'_> {
-    /// The message of a push: a trace id is taken and dropped.
+    /// The message of a push, by nobody: a trace id is taken and dropped.
     fn borrow(&self) -> PushItem<'_> {
         PushItem {
             queue: filled(self.queue.as_ref()).unwrap_or_default(),

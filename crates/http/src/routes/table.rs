@@ -56,7 +56,6 @@ pub(crate) struct RouteSpec {
     pub(crate) path: &'static str,
     pub(crate) op: Op,
     pub(crate) effect: Effect,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read once callers are authenticated"))]
     pub(crate) level: Level,
 }
 

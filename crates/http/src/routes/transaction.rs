@@ -32,13 +32,16 @@ pub(crate) async fn transaction<A: Api>(
     }
     let id = call_id();
     let bundle = Bundle::read(body)?;
-    let Shape { acks, items, positions, order } = match bundle.shape() {
+    let Shape { acks, mut items, positions, order } = match bundle.shape() {
         Ok(shape) => shape,
         Err(error) => {
             let rollback = Rollback { reason: RollbackReason::BadRequest, error };
             return Ok(rolled_back(&id, &rollback));
         }
     };
+    for item in &mut items {
+        item.producer_sub = call.sub.as_deref();
+    }
     let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
     let pushes = PushBatch::Items(&items);

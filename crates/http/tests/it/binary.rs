@@ -6,13 +6,13 @@ use bytes::Bytes;
 use queen_broker::api::{
     AckStatus, Chosen, FramedClaim, FramedGroup, FramedRecord, PopAnswer, PushAnswer, PushStatus,
 };
-use queen_record::ids::{Micros, Offset, PartitionId, Uuid};
+use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 use serde_json::json;
 
 use crate::fake::{ID, Pop, Pushed};
 use crate::node::{BODY_BYTES_MAX, Node, Reply, raw};
 
-fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let number = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(number).collect()
@@ -35,11 +35,13 @@ fn pushed(id: Option<&str>, payload: &str) -> Pushed {
         partition: "c-1".into(),
         transaction_id: id.map(str::to_owned),
         payload: payload.into(),
+        tenant: Tenant::DEFAULT,
+        producer_sub: None,
     }
 }
 
 /// Two messages with ids.
-const PLAIN: &str = "51504231 04 01000000 0600 6f7264657273 0300 632d31 02000000
+pub(crate) const PLAIN: &str = "51504231 04 01000000 0600 6f7264657273 0300 632d31 02000000
     0300 742d31 07000000 7b226e223a317d  0000 04000000 6e756c6c";
 
 #[tokio::test]
@@ -67,7 +69,7 @@ async fn a_compressed_body_answered_with_counts() {
 }
 
 /// One group of one message, compressed by the client.
-const GROUP: &str = "0600 6f7264657273 0300 632d31 01000000 2a000000
+pub(crate) const GROUP: &str = "0600 6f7264657273 0300 632d31 01000000 2a000000
     28b52ffd 20 21 090100 1d000000 00 019a00000000710283 0405060708090a 0300 742d31 7b226e223a317d";
 
 #[tokio::test]

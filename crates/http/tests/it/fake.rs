@@ -39,12 +39,15 @@ pub(crate) struct Pushed {
     pub(crate) partition: String,
     pub(crate) transaction_id: Option<String>,
     pub(crate) payload: Vec<u8>,
+    pub(crate) tenant: Tenant,
+    pub(crate) producer_sub: Option<String>,
 }
 
 /// One transaction as it came.
 pub(crate) struct Asked {
     pub(crate) acks: Vec<TransactionAck>,
     pub(crate) traced: Vec<Option<Uuid>>,
+    pub(crate) producers: Vec<Option<String>>,
     pub(crate) positions: Vec<PositionSet>,
 }
 
@@ -58,6 +61,8 @@ pub(crate) struct Fake {
     /// What the calls that count say.
     pub(crate) count: Mutex<u64>,
     pub(crate) framed: Mutex<Vec<FramedGroup>>,
+    /// Who pushed framed groups, with a push or in a transaction.
+    pub(crate) framed_by: Mutex<Vec<Option<String>>>,
     pub(crate) transactions: Mutex<Vec<Asked>>,
     pub(crate) ends: Mutex<VecDeque<TransactionAnswer>>,
     pub(crate) pushed: Mutex<Vec<Pushed>>,
@@ -84,13 +89,14 @@ pub(crate) struct Fake {
 impl Api for Fake {
     async fn push(
         &self,
-        _: Tenant,
+        tenant: Tenant,
         batch: PushBatch<'_>,
         _: Duration,
     ) -> Result<Vec<PushAnswer>, CallError> {
         let items = match batch {
             PushBatch::Items(items) => items,
-            PushBatch::Framed(groups, _) => {
+            PushBatch::Framed(groups, sub) => {
+                self.framed_by.lock().unwrap().push(sub.map(str::to_owned));
                 self.framed.lock().unwrap().extend_from_slice(groups);
                 let queued = PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(0)) };
                 let scripted = self.pushes.lock().unwrap().pop_front();
@@ -102,6 +108,8 @@ impl Api for Fake {
             partition: item.partition.to_owned(),
             transaction_id: item.transaction_id.map(str::to_owned),
             payload: item.payload.to_vec(),
+            tenant,
+            producer_sub: item.producer_sub.map(str::to_owned),
         }));
         if let Some(scripted) = self.pushes.lock().unwrap().pop_front() {
             return scripted;
@@ -118,7 +126,10 @@ impl Api for Fake {
         let (items, count) = match transaction.pushes {
             PushBatch::Items(items) => (items, items.len()),
             // Each group of these tests holds one message.
-            PushBatch::Framed(groups, _) => (&[][..], groups.len()),
+            PushBatch::Framed(groups, sub) => {
+                self.framed_by.lock().unwrap().push(sub.map(str::to_owned));
+                (&[][..], groups.len())
+            }
         };
         let queued = |at| PushAnswer { message_id: ID, status: PushStatus::Queued(Offset(at)) };
         let pushes = (0..count as u64).map(queued);
@@ -127,9 +138,11 @@ impl Api for Fake {
             pushes: pushes.collect(),
         };
         let traced = items.iter().map(|item| item.trace_id).collect();
+        let producers = items.iter().map(|item| item.producer_sub.map(str::to_owned)).collect();
         self.transactions.lock().unwrap().push(Asked {
             acks: transaction.acks,
             traced,
+            producers,
             positions: transaction.positions,
         });
         Ok(self.ends.lock().unwrap().pop_front().unwrap_or(committed))

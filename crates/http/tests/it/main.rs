@@ -1,11 +1,13 @@
 //! The routes over a real listener, with a scripted broker behind them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod auth;
 mod binary;
 mod changes;
 mod errors;
 mod fake;
 mod hostile;
+mod jwks;
 mod life;
 mod node;
 mod reads;

@@ -32,6 +32,8 @@ pub(crate) fn app_options() -> AppOptions {
         default_timeout: Duration::from_secs(30),
         statement_timeout: Duration::from_secs(30),
         subscribe_default: SubscribeDefault::New,
+        auth: None,
+        tenancy_header: false,
         partitions_max: 10,
         stats: Arc::new(HttpStats::new()),
         prometheus: Arc::new(|| "queen_up 1\n".to_owned()),

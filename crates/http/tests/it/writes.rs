@@ -23,6 +23,8 @@ fn pushed(queue: &str, partition: &str, id: Option<&str>, payload: &str) -> Push
         partition: partition.into(),
         transaction_id: id.map(Into::into),
         payload: payload.into(),
+        tenant: Tenant::DEFAULT,
+        producer_sub: None,
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn transaction<A: Api>(
     }
     let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
-    let pushes = PushBatch::Framed(&groups, None);
+    let pushes = PushBatch::Framed(&groups, call.sub.as_deref());
     let request = Transaction { tenant: call.tenant, acks, pushes, positions };
     let (acks, pushes) = match call.api()?.transaction(request, call.deadline()).await? {
         TransactionAnswer::RolledBack(rollback) => return Ok(rolled_back(&id, &rollback)),
