@@ -67,10 +67,9 @@ pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
 
 fn run(tests: &Path, case: &Case, binary: &Path, python: &Python) -> anyhow::Result<Tally> {
     let scratch = Scratch::new(case.file)?;
-    let mut options = NodeOptions::below(scratch.path(), binary)?;
-    for (name, value) in case.settings {
-        options.set(name, value);
-    }
+    let plain = NodeOptions::below(scratch.path(), binary)?;
+    let options =
+        case.settings.iter().fold(plain, |options, (name, value)| options.set(name, value));
     let node = Node::start(&options)?;
     let report = scratch.path().join("report.xml");
     let mut command = python.command();
