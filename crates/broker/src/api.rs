@@ -3,7 +3,11 @@
 //! Every call is asynchronous and may be dropped at any time: a pop whose future is dropped gives its claim
 //! back. A write's answer means that its entry is durable and applied on this node.
 
+mod dead_letters;
 mod letters;
+mod messages;
+mod queues;
+mod reads;
 mod transaction;
 
 use std::future::Future;
@@ -14,7 +18,11 @@ use bytes::Bytes;
 use queen_model::{OptionsPatch, QueueOptions, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 
+pub use dead_letters::{DeadLetter, DeadLetterPage, DeadLetterQuery};
 pub use letters::{LetterRef, LetterSelect, Replay, ReplayEnd, ReplayTo, Seek, SeekTo};
+pub use messages::{MessageDetail, MessageGroup, MessageStatus, PartitionRef};
+pub use queues::{Counts, PartitionSummary, QueueDetail, QueueSummary};
+pub use reads::Reads;
 pub use transaction::{
     PositionSet, Rollback, RollbackReason, Transaction, TransactionAck, TransactionAnswer,
 };
@@ -342,195 +350,6 @@ pub struct GroupDeleted {
     pub queues: Vec<String>,
 }
 
-/// Message counts of a partition, a queue or the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Retained messages.
-    pub total: u64,
-    /// Not consumed by the slowest group; includes what is leased.
-    pub pending: u64,
-    /// Under a live lease.
-    pub processing: u64,
-    /// `total - pending - dead_letter`, not below 0.
-    pub completed: u64,
-    /// Dead letters.
-    pub dead_letter: u64,
-}
-
-/// One row of the queue list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueSummary {
-    /// Queue id.
-    pub id: Uuid,
-    /// Queue name.
-    pub name: String,
-    /// Partitions it has.
-    pub partitions: u64,
-    /// Its options.
-    pub options: QueueOptions,
-    /// When it was made.
-    pub created: Micros,
-    /// Counts over its partitions; `None` in the lanes form.
-    pub counts: Option<Counts>,
-    /// Bytes of the retained appends.
-    pub retained_bytes: i64,
-}
-
-/// One partition in a queue's detail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartitionSummary {
-    /// The partition's UUID.
-    pub uuid: Uuid,
-    /// The partition's number.
-    pub id: PartitionId,
-    /// Its name.
-    pub name: String,
-    /// When it was made.
-    pub created: Micros,
-    /// Its counts.
-    pub counts: Counts,
-    /// Messages consumed by all groups.
-    pub total_consumed: u64,
-    /// When its newest message was appended.
-    pub newest: Option<Micros>,
-    /// When its oldest retained message was appended.
-    pub oldest: Option<Micros>,
-    /// Bytes of the retained appends.
-    pub retained_bytes: i64,
-}
-
-/// A queue with its partitions, sorted by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueDetail {
-    /// The row of the list, with counts.
-    pub summary: QueueSummary,
-    /// At most `partitions_max` of the request.
-    pub partitions: Vec<PartitionSummary>,
-    /// Whether there are more.
-    pub truncated: bool,
-}
-
-/// Which dead letters to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetterQuery {
-    /// Whose.
-    pub tenant: Tenant,
-    /// Only of this queue.
-    pub queue: Option<String>,
-    /// Only of this group.
-    pub group: Option<String>,
-    /// Only of this partition name.
-    pub partition: Option<String>,
-    /// Only failed at or after.
-    pub from: Option<Micros>,
-    /// Only failed before.
-    pub to: Option<Micros>,
-    /// Rows at most.
-    pub limit: usize,
-    /// Rows to skip, newest failure first.
-    pub offset: usize,
-}
-
-/// One dead letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetter {
-    /// Its own id.
-    pub id: Uuid,
-    /// Queue name.
-    pub queue: String,
-    /// Partition name.
-    pub partition: String,
-    /// Partition number.
-    pub partition_id: PartitionId,
-    /// Group that gave up.
-    pub group: String,
-    /// Offset of the message; negative for a timer.
-    pub offset: i64,
-    /// The message's id.
-    pub message_id: Option<Uuid>,
-    /// The message's transactionId.
-    pub transaction_id: String,
-    /// Snapshot of the payload.
-    pub payload: Bytes,
-    /// Reason.
-    pub error: String,
-    /// Retry counter at that time.
-    pub retries: u32,
-    /// When it was filed.
-    pub failed: Micros,
-    /// When the message was appended, as far as known.
-    pub created: Option<Micros>,
-}
-
-/// A page of dead letters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetterPage {
-    /// Newest failure first.
-    pub rows: Vec<DeadLetter>,
-    /// Matching rows in all.
-    pub total: usize,
-}
-
-/// How a partition is named in a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartitionRef {
-    /// By number.
-    Number(PartitionId),
-    /// By UUID.
-    Uuid(Uuid),
-}
-
-/// What a message is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageStatus {
-    /// Waiting.
-    Pending,
-    /// Under a live lease.
-    Processing,
-    /// Consumed by every named group, or by queue mode when there is none.
-    Completed,
-    /// A dead letter holds it.
-    DeadLetter,
-}
-
-/// A group's view of one message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageGroup {
-    /// Group name.
-    pub name: String,
-    /// Last offset done, -1 for none.
-    pub committed: i64,
-    /// Whether the message is at or below the cursor.
-    pub consumed: bool,
-    /// Expiry of the group's live lease on the partition.
-    pub lease_expires: Option<Micros>,
-}
-
-/// One message with everything around it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageDetail {
-    /// The message.
-    pub message: Message,
-    /// Whether its payload is stored encrypted.
-    pub encrypted: bool,
-    /// Partition UUID.
-    pub partition_uuid: Uuid,
-    /// Partition name.
-    pub partition: String,
-    /// Queue name.
-    pub queue: String,
-    /// The queue's options.
-    pub options: QueueOptions,
-    /// What it is doing.
-    pub status: MessageStatus,
-    /// Reason, when it is a dead letter.
-    pub error: Option<String>,
-    /// Retry counter, when it is a dead letter.
-    pub retries: u32,
-    /// One per cursor row of the partition.
-    pub groups: Vec<MessageGroup>,
-}
-
 /// What `/health` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
@@ -548,8 +367,8 @@ pub struct Health {
     pub reason: Option<String>,
 }
 
-/// The broker, as the HTTP edge sees it.
-pub trait Api: Send + Sync + 'static {
+/// The broker, as the HTTP edge sees it: what changes something, beside the reads.
+pub trait Api: Reads {
     /// Stores messages; one answer per item in input order.
     fn push(
         &self,
@@ -647,35 +466,6 @@ pub trait Api: Send + Sync + 'static {
         seek: Seek,
         deadline: Duration,
     ) -> impl Future<Output = Result<Option<u64>, CallError>> + Send;
-
-    /// All queues, newest first; counts only with `counts`.
-    fn queues(
-        &self,
-        tenant: Tenant,
-        counts: bool,
-    ) -> impl Future<Output = Result<Vec<QueueSummary>, CallError>> + Send;
-
-    /// One queue with its partitions.
-    fn queue(
-        &self,
-        tenant: Tenant,
-        queue: String,
-        partitions_max: usize,
-    ) -> impl Future<Output = Result<Option<QueueDetail>, CallError>> + Send;
-
-    /// A page of dead letters.
-    fn dead_letters(
-        &self,
-        query: DeadLetterQuery,
-    ) -> impl Future<Output = Result<DeadLetterPage, CallError>> + Send;
-
-    /// One message by its partition and transactionId.
-    fn message(
-        &self,
-        tenant: Tenant,
-        partition: PartitionRef,
-        transaction_id: String,
-    ) -> impl Future<Output = Result<Option<MessageDetail>, CallError>> + Send;
 
     /// The node's state, from memory only.
     fn health(&self) -> Health;

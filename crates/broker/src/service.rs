@@ -1,6 +1,7 @@
 //! The front door: turns calls into commands, waits for their answers, decodes what was granted.
 
 mod moves;
+mod reads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +16,9 @@ use queen_record::ids::{Micros, Offset, Tenant, Uuid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::api::{
-    AckAnswer, AckItem, Api, CallError, Claim, Configured, DeadLetterPage, DeadLetterQuery,
-    Extended, FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message,
-    MessageDetail, PartitionRef, PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus,
-    QueueDetail, QueueSummary, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
+    AckAnswer, AckItem, Api, CallError, Claim, Configured, Extended, FramedClaim, FramedRecord,
+    GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer, PopRequest, PushAnswer,
+    PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
 };
 use crate::cipher::Vault;
 use crate::core::Shared;
@@ -30,7 +30,6 @@ use crate::cycle::{
 use crate::inbox::NotTaken;
 use crate::lookup::frames_of;
 use crate::prepare::{MintIds, Prepared, prepare};
-use crate::views;
 
 /// Settings of the front door.
 #[derive(Clone, Copy, Debug)]
@@ -112,16 +111,6 @@ impl Broker {
     fn gone(&self) -> CallError {
         let reason = self.shared.failed.lock().clone();
         CallError::NotServing(reason.unwrap_or_else(|| "the node is stopping".to_owned()))
-    }
-
-    /// Runs a read of the state off the serving threads.
-    async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Shared) -> Result<T, CallError> + Send + 'static,
-    ) -> Result<T, CallError> {
-        let shared = self.shared.clone();
-        let result = tokio::task::spawn_blocking(move || read(&shared)).await;
-        result.unwrap_or_else(|error| Err(CallError::Internal(error.to_string())))
     }
 }
 
@@ -310,32 +299,6 @@ impl Api for Broker {
 
     async fn seek(&self, seek: Seek, deadline: Duration) -> Result<Option<u64>, CallError> {
         self.seek_group(seek, deadline).await
-    }
-
-    async fn queues(&self, tenant: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {
-        self.read(move |shared| Ok(views::queues(shared, tenant, counts))).await
-    }
-
-    async fn queue(
-        &self,
-        tenant: Tenant,
-        queue: String,
-        partitions_max: usize,
-    ) -> Result<Option<QueueDetail>, CallError> {
-        self.read(move |shared| Ok(views::queue(shared, tenant, &queue, partitions_max))).await
-    }
-
-    async fn dead_letters(&self, query: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
-        self.read(move |shared| views::dead_letters(shared, &query)).await
-    }
-
-    async fn message(
-        &self,
-        tenant: Tenant,
-        partition: PartitionRef,
-        transaction_id: String,
-    ) -> Result<Option<MessageDetail>, CallError> {
-        self.read(move |shared| views::message(shared, tenant, partition, &transaction_id)).await
     }
 
     fn health(&self) -> Health {

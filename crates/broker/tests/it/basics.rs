@@ -1,6 +1,8 @@
 //! Push, pop, ack, and what a restart keeps of them.
 
-use queen_broker::api::{AckDone, AckStatus, Api, DeadLetterQuery, MessageStatus, PartitionRef};
+use queen_broker::api::{
+    AckDone, AckStatus, Api, DeadLetterQuery, MessageStatus, PartitionRef, Reads,
+};
 use queen_model::OptionsPatch;
 
 use crate::support::{Rig, T, ids, queue_mode, set, statuses};

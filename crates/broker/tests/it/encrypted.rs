@@ -5,8 +5,8 @@ use std::path::Path;
 
 use queen_broker::api::{
     AckStatus, Api, CallError, DeadLetterQuery, FramedGroup, LetterRef, MessageDetail,
-    PartitionRef, PopAnswer, PopRequest, PushBatch, PushItem, ReplayEnd, ReplayTo, Transaction,
-    TransactionAnswer,
+    PartitionRef, PopAnswer, PopRequest, PushBatch, PushItem, Reads, ReplayEnd, ReplayTo,
+    Transaction, TransactionAnswer,
 };
 use queen_broker::cipher::EncryptionKey;
 use queen_io::SimDisk;

@@ -1,8 +1,8 @@
 //! Dead letters that are replayed or deleted, and cursors that are moved by hand.
 
 use queen_broker::api::{
-    AckStatus, Api, DeadLetterQuery, LetterRef, LetterSelect, PartitionRef, PopRequest, ReplayEnd,
-    ReplayTo, Seek, SeekTo, Subscribe,
+    AckStatus, Api, DeadLetterQuery, LetterRef, LetterSelect, PartitionRef, PopRequest, Reads,
+    ReplayEnd, ReplayTo, Seek, SeekTo, Subscribe,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, PartitionId, Uuid};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use queen_broker::api::{AckStatus, Api, PopAnswer};
+use queen_broker::api::{AckStatus, Api, PopAnswer, Reads};
 use queen_model::OptionsPatch;
 use queen_record::ids::{PartitionId, Uuid};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queen_broker::api::{
-    AckStatus, Api, CallError, DeadLetterQuery, PopAnswer, PopRequest, PopTarget, Subscribe,
+    AckStatus, Api, CallError, DeadLetterQuery, PopAnswer, PopRequest, PopTarget, Reads, Subscribe,
 };
 use queen_model::OptionsPatch;
 use tokio::task::JoinHandle;

@@ -5,15 +5,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use queen_broker::api::{
-    AckAnswer, AckDone, AckItem, Api, CallError, Configured, DeadLetterPage, DeadLetterQuery,
-    Extended, FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, MessageDetail,
-    PartitionRef, PopAnswer, PopRequest, PositionSet, PushAnswer, PushBatch, PushStatus,
-    QueueDetail, QueueSummary, Replay, ReplayTo, Seek, Transaction, TransactionAck,
-    TransactionAnswer,
+    AckAnswer, AckDone, AckItem, Api, CallError, Configured, Extended, FramedGroup, GroupDeleted,
+    Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet, PushAnswer, PushBatch,
+    PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck, TransactionAnswer,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
 use tokio::sync::oneshot;
+
+use crate::fake_reads::FakeReads;
 
 /// The message id of every push that is not scripted.
 pub(crate) const ID: Uuid = Uuid([
@@ -77,12 +77,7 @@ pub(crate) struct Fake {
     pub(crate) configured: Mutex<Vec<(String, OptionsPatch, bool)>>,
     pub(crate) deleted: Mutex<Vec<String>>,
     pub(crate) groups: Mutex<Vec<(String, Option<String>, bool)>>,
-    pub(crate) queues: Mutex<Vec<QueueSummary>>,
-    pub(crate) queue: Mutex<Option<QueueDetail>>,
-    pub(crate) letters: Mutex<DeadLetterPage>,
-    pub(crate) letter_queries: Mutex<Vec<DeadLetterQuery>>,
-    pub(crate) message: Mutex<Option<MessageDetail>>,
-    pub(crate) messages: Mutex<Vec<(PartitionRef, String)>>,
+    pub(crate) reads: FakeReads,
     pub(crate) is_stopped: Mutex<bool>,
 }
 
@@ -259,40 +254,6 @@ impl Api for Fake {
         self.seeks.lock().unwrap().push(seek);
         let count = *self.count.lock().unwrap();
         Ok((count > 0).then_some(count))
-    }
-
-    async fn queues(&self, _: Tenant, counts: bool) -> Result<Vec<QueueSummary>, CallError> {
-        let mut queues = self.queues.lock().unwrap().clone();
-        if !counts {
-            for queue in &mut queues {
-                queue.counts = None;
-            }
-        }
-        Ok(queues)
-    }
-
-    async fn queue(
-        &self,
-        _: Tenant,
-        _: String,
-        _: usize,
-    ) -> Result<Option<QueueDetail>, CallError> {
-        Ok(self.queue.lock().unwrap().clone())
-    }
-
-    async fn dead_letters(&self, query: DeadLetterQuery) -> Result<DeadLetterPage, CallError> {
-        self.letter_queries.lock().unwrap().push(query);
-        Ok(self.letters.lock().unwrap().clone())
-    }
-
-    async fn message(
-        &self,
-        _: Tenant,
-        partition: PartitionRef,
-        transaction_id: String,
-    ) -> Result<Option<MessageDetail>, CallError> {
-        self.messages.lock().unwrap().push((partition, transaction_id));
-        Ok(self.message.lock().unwrap().clone())
     }
 
     fn health(&self) -> Health {

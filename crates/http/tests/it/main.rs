@@ -6,6 +6,7 @@ mod binary;
 mod changes;
 mod errors;
 mod fake;
+mod fake_reads;
 mod hostile;
 mod jwks;
 mod life;

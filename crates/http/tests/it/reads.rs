@@ -33,7 +33,7 @@ fn summary() -> QueueSummary {
 #[tokio::test]
 async fn the_queue_list_shows_pending_without_what_is_leased() {
     let node = Node::start().await;
-    node.fake.queues.lock().unwrap().push(summary());
+    node.fake.reads.queues.lock().unwrap().push(summary());
     let answer = node.get("/api/v1/resources/queues?limit=0&search=x").await.json();
     let row = &answer["queues"][0];
     assert_eq!((&row["name"], &row["queue"]), (&json!("orders"), &json!("orders")));
@@ -69,7 +69,7 @@ async fn the_queue_detail_shows_pending_gross() {
         retained_bytes: 512,
     };
     let detail = QueueDetail { summary: summary(), partitions: vec![partition], truncated: true };
-    *node.fake.queue.lock().unwrap() = Some(detail);
+    *node.fake.reads.queue.lock().unwrap() = Some(detail);
     let answer = node.get("/api/v1/resources/queues/orders").await.json();
     let counts = json!({"total":10,"pending":6,"processing":2,"completed":3,"failed":null,
         "deadLetter":1});
@@ -101,7 +101,7 @@ async fn dead_letters() {
         failed: AT,
         created: None,
     };
-    *node.fake.letters.lock().unwrap() = DeadLetterPage { rows: vec![letter], total: 9 };
+    *node.fake.reads.letters.lock().unwrap() = DeadLetterPage { rows: vec![letter], total: 9 };
     let path = "/api/v1/dlq?queue=orders&consumerGroup=g&partition=&limit=5000&offset=-1\
                 &from=2026-10-02&to=2026-10-02T09:14:03.512887Z";
     let answer = node.get(path).await.json();
@@ -113,7 +113,7 @@ async fn dead_letters() {
             "errorMessage":"boom\n","retryCount":2}],
             "total":9,"pagination":{"limit":1000,"offset":0}})
     );
-    let query = node.fake.letter_queries.lock().unwrap().pop().unwrap();
+    let query = node.fake.reads.letter_queries.lock().unwrap().pop().unwrap();
     assert_eq!((query.limit, query.offset, query.partition), (1000, 0, None));
     assert_eq!((query.queue.as_deref(), query.group.as_deref()), (Some("orders"), Some("g")));
     assert_eq!((query.from, query.to), (Some(Micros(1_790_899_200_000_000)), Some(AT)));
@@ -127,7 +127,7 @@ async fn a_message_with_its_groups() {
     let reply = node.get(path).await;
     assert_eq!((reply.status, reply.json()), (404, json!({"error":"Message not found"})));
     assert_eq!(node.get("/api/v1/messages/four/t").await.status, 404);
-    let calls = node.fake.messages.lock().unwrap().clone();
+    let calls = node.fake.reads.messages.lock().unwrap().clone();
     assert_eq!(calls, [(PartitionRef::Number(PartitionId(4)), "t/1".to_owned())]);
 
     let message = Message {
@@ -141,7 +141,7 @@ async fn a_message_with_its_groups() {
     };
     let group =
         MessageGroup { name: QUEUE_MODE.into(), committed: 1, consumed: true, lease_expires: None };
-    *node.fake.message.lock().unwrap() = Some(MessageDetail {
+    *node.fake.reads.message.lock().unwrap() = Some(MessageDetail {
         message,
         encrypted: true,
         partition_uuid: ID,

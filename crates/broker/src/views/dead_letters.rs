@@ -1,0 +1,94 @@
+//! Pages of dead letters.
+
+use bytes::Bytes;
+use queen_model::DlqInsert;
+use queen_record::ids::{Micros, Uuid};
+use queen_state::{DeadLetterRow, Queue, State};
+
+use super::opened::opened;
+use crate::api::{CallError, DeadLetter, DeadLetterPage, DeadLetterQuery};
+use crate::core::Shared;
+
+/// A page of dead letters, newest failure first.
+///
+/// # Errors
+/// A payload of the page does not open.
+pub(crate) fn dead_letters(
+    shared: &Shared,
+    query: &DeadLetterQuery,
+) -> Result<DeadLetterPage, CallError> {
+    let (mut page, encrypted) = stored_dead_letters(shared, query);
+    for (letter, encrypted) in page.rows.iter_mut().zip(encrypted) {
+        let place = (&*letter.queue, &*letter.partition, letter.offset);
+        letter.payload = opened(shared, (&letter.payload, encrypted), place)?;
+    }
+    Ok(page)
+}
+
+/// A dead letter's payload as it was pushed.
+///
+/// # Errors
+/// It does not open.
+pub(crate) fn letter_payload(
+    shared: &Shared,
+    letter: &DlqInsert,
+    partition: &str,
+) -> Result<Bytes, CallError> {
+    let place = (&*letter.queue, partition, letter.offset);
+    opened(shared, (&letter.payload, letter.encrypted), place)
+}
+
+/// The page with payloads as stored, and which of them are sealed.
+fn stored_dead_letters(shared: &Shared, query: &DeadLetterQuery) -> (DeadLetterPage, Vec<bool>) {
+    let state = shared.state.read();
+    let mut rows: Vec<(&Queue, &DeadLetterRow)> = state
+        .queues(query.tenant)
+        .filter(|queue| query.queue.as_ref().is_none_or(|name| **name == *queue.name))
+        .flat_map(|queue| queue.dead_letters().map(move |row| (queue, row)))
+        .filter(|(_, row)| matches_query(&state, query, row))
+        .collect();
+    rows.sort_by(|(_, a), (_, b)| {
+        (b.letter.failed, b.letter.id).cmp(&(a.letter.failed, a.letter.id))
+    });
+    let total = rows.len();
+    let page = rows.into_iter().skip(query.offset).take(query.limit);
+    let stored = |row: &DeadLetterRow| (dead_letter(&state, row), row.letter.encrypted);
+    let (rows, encrypted) = page.map(|(_, row)| stored(row)).unzip();
+    (DeadLetterPage { rows, total }, encrypted)
+}
+
+fn matches_query(state: &State, query: &DeadLetterQuery, row: &DeadLetterRow) -> bool {
+    let letter = &row.letter;
+    let partition =
+        || state.partition(letter.partition).map_or("", |row| state.partition_name(row));
+    query.group.as_ref().is_none_or(|group| *group == letter.group)
+        && query.from.is_none_or(|from| letter.failed >= from)
+        && query.to.is_none_or(|to| letter.failed < to)
+        && query.partition.as_ref().is_none_or(|name| name == partition())
+}
+
+fn dead_letter(state: &State, row: &DeadLetterRow) -> DeadLetter {
+    let letter = &row.letter;
+    let partition = state.partition(letter.partition).map_or("", |row| state.partition_name(row));
+    DeadLetter {
+        id: letter.id,
+        queue: letter.queue.clone(),
+        partition: partition.to_owned(),
+        partition_id: letter.partition,
+        group: letter.group.clone(),
+        offset: letter.offset,
+        message_id: letter.message_id,
+        transaction_id: letter.transaction_id.clone(),
+        payload: letter.payload.clone(),
+        error: letter.error.clone(),
+        retries: letter.retries,
+        failed: letter.failed,
+        created: letter.message_id.map(created_of),
+    }
+}
+
+/// A `UUIDv7` begins with its time.
+fn created_of(id: Uuid) -> Micros {
+    let millis = queen_planner::push::tick_of(id) >> 12;
+    Micros(i64::try_from(millis).unwrap_or(0).saturating_mul(1000))
+}
