@@ -1,7 +1,7 @@
 //! One file of a log as readers see it.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -73,16 +73,57 @@ impl RamIndex {
         out.extend(behind.take(max).map(|(key, slot)| to_record(*key, slot)));
     }
 
-    /// The first record of `partition` made at or after `time`.
+    /// Records of `partition` that overlap `offsets`, newest first, at most `max`.
+    pub(crate) fn back(
+        &self,
+        partition: PartitionId,
+        offsets: &Range<Offset>,
+        max: usize,
+    ) -> Vec<QidxRecord> {
+        let below = self.slots.range((partition, Offset(0))..(partition, offsets.end)).rev();
+        below
+            .map(|(key, slot)| to_record(*key, slot))
+            .take_while(|record| record.end > offsets.start)
+            .take(max)
+            .collect()
+    }
+
+    /// The first record of `partition` made at or after `time`. Times ascend with offsets, so they are bisected: the
+    /// writer waits for this lock.
     pub(crate) fn first_at_or_after(
         &self,
         partition: PartitionId,
         time: Micros,
     ) -> Option<(Offset, Micros)> {
-        self.slots
-            .range((partition, Offset(0))..=(partition, Offset(u64::MAX)))
-            .find(|(_, slot)| slot.created >= time)
-            .map(|((_, base), slot)| (*base, slot.created))
+        let within = |from: u64, to: u64| {
+            self.slots.range((partition, Offset(from))..=(partition, Offset(to)))
+        };
+        let found = |((_, base), slot): (&(PartitionId, Offset), &Slot)| (*base, slot.created);
+        let first = within(0, u64::MAX).next().map(found)?;
+        let mut high = within(0, u64::MAX).next_back().map(found)?;
+        if first.1 >= time || high.1 < time {
+            return (first.1 >= time).then_some(first);
+        }
+        // The record at `low` is older than `time`, the one at `high` is not.
+        let mut low = first.0.0;
+        loop {
+            let middle = low.midpoint(high.0.0);
+            let below = within(low, middle).next_back().map(found)?;
+            if below.0.0 > low {
+                if below.1 >= time {
+                    high = below;
+                } else {
+                    low = below.0.0;
+                }
+                continue;
+            }
+            // Nothing starts between `low` and the middle: what follows `low` lies above it.
+            let above = within(middle + 1, high.0.0).next().map(found)?;
+            if above.1 >= time {
+                return Some(above);
+            }
+            low = above.0.0;
+        }
     }
 }
 
@@ -133,6 +174,57 @@ impl LogFile {
             for record in records {
                 index.insert(record);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn look_ups_find_what_a_walk_finds(
+            steps in proptest::collection::vec((1u32..9, 1i64..5), 0..60),
+            time in -2i64..200,
+            (from, len, max) in (0u64..200, 0u64..60, 0usize..9),
+        ) {
+            let mut index = RamIndex::default();
+            let (mut base, mut created, mut all) = (0, 0, Vec::new());
+            for (count, later) in steps {
+                created += later;
+                let record = QidxRecord {
+                    partition: PartitionId(2),
+                    base: Offset(base),
+                    end: Offset(base + u64::from(count)),
+                    created: Micros(created),
+                    at: 64,
+                    count,
+                    len: 9,
+                };
+                base = record.end.0;
+                // Neighbours must not be found.
+                for partition in [1, 3] {
+                    let partition = PartitionId(partition);
+                    index.insert(&QidxRecord { partition, created: Micros(1), ..record });
+                }
+                index.insert(&record);
+                all.push(record);
+            }
+            let walked = all.iter().find(|record| record.created.0 >= time);
+            let found = index.first_at_or_after(PartitionId(2), Micros(time));
+            prop_assert_eq!(found, walked.map(|record| (record.base, record.created)));
+            let offsets = Offset(from)..Offset(from + len);
+            let walked: Vec<QidxRecord> = all
+                .iter()
+                .rev()
+                .filter(|record| record.base < offsets.end && record.end > offsets.start)
+                .take(max)
+                .copied()
+                .collect();
+            prop_assert_eq!(index.back(PartitionId(2), &offsets, max), walked);
         }
     }
 }

@@ -197,7 +197,7 @@ impl Shared {
 
     /// The file with which reading starts: the newest one with a record at or below `from`, else the oldest one with
     /// a later record.
-    fn start_file(
+    pub(crate) fn start_file(
         &self,
         files: &[Arc<LogFile>],
         partition: PartitionId,
@@ -255,7 +255,7 @@ impl Shared {
         Ok(Some((found, floor)))
     }
 
-    fn index_block(
+    pub(crate) fn index_block(
         &self,
         file: &LogFile,
         side: &SideIndex,

@@ -88,6 +88,13 @@ impl Layout {
         }
     }
 
+    /// The logs that hold this queue and nothing else; none when queues share their logs.
+    pub fn logs_of(&self, queue: QueueId) -> impl Iterator<Item = LogId> + use<> {
+        let own = matches!(self.shards, Shards::None);
+        let lanes = if own { self.lanes } else { 0 };
+        (0..lanes).map(move |lane| lane_log(queue, u64::from(lane)))
+    }
+
     /// Whether a log of this id can exist under this layout: catches a lost or changed `SHARDS`.
     ///
     /// Queue ids are hashes, so one inside the range of shared logs has a probability of 2^-52.
@@ -155,6 +162,12 @@ mod tests {
         let other = lanes.log_of(queue, Some(PartitionId(9)));
         assert_ne!(other, LogId(queue.0));
         assert_eq!(other, lanes.log_of(queue, Some(PartitionId(1))));
+        let all: Vec<LogId> = lanes.logs_of(queue).collect();
+        let routed: Vec<LogId> =
+            (8..12).map(|id| lanes.log_of(queue, Some(PartitionId(id)))).collect();
+        assert_eq!(all, routed);
+        assert_eq!(own.logs_of(queue).count(), 1);
+        assert_eq!(shared.logs_of(queue).count(), 0, "they hold other queues too");
         assert!(Layout::new(0, Shards::None).is_none());
         assert!(Layout::new(65, Shards::None).is_none());
         assert!(Layout::new(1, Shards::Count(0)).is_none());

@@ -275,8 +275,7 @@ impl State {
         let group = self.group_number(queue, &letter.group)?;
         self.touch(RowKey::Dead(letter.partition, letter.id));
         if let Some(queue) = self.queue_mut(queue) {
-            let row = DeadLetterRow { group, letter: letter.clone() };
-            queue.dead.insert((letter.failed, letter.id), row);
+            queue.put_dead(DeadLetterRow { group, letter: letter.clone() });
         }
         Ok(())
     }
@@ -338,7 +337,7 @@ impl State {
                 let (key, id) = (*key, RowKey::Dead(row.letter.partition, row.letter.id));
                 self.touch(id);
                 if let Some(queue) = self.queue_mut(number) {
-                    queue.dead.remove(&key);
+                    queue.remove_dead(&key);
                 }
             } else if let Some(id) = queue.members.min() {
                 let gone = self.remove_partition(PartitionId(id));

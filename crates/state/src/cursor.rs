@@ -87,6 +87,11 @@ impl Cursor {
         self.lease().filter(|lease| lease.expires >= now)
     }
 
+    /// What a commit of positions left beside the cursor.
+    pub fn metadata(&self) -> &str {
+        self.busy.as_ref().map_or("", |busy| &busy.metadata)
+    }
+
     /// The last lease that an ack settled to its batch end.
     pub fn released(&self) -> Option<Released> {
         (self.released.worker != NIL).then_some(self.released)

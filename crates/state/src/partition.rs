@@ -128,16 +128,20 @@ impl PartitionTable {
         self.live
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
-        self.chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(at, chunk)| Some((at, chunk.as_ref()?)))
-            .flat_map(|(chunk, held)| {
-                held.rows.iter().enumerate().filter_map(move |(at, row)| {
+    pub(crate) fn iter_from(
+        &self,
+        from: PartitionId,
+    ) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        let (first, at) = place(from);
+        let chunks = self.chunks.iter().enumerate().skip(first);
+        chunks.filter_map(|(chunk, held)| Some((chunk, held.as_ref()?))).flat_map(
+            move |(chunk, held)| {
+                let skipped = if chunk == first { at } else { 0 };
+                held.rows.iter().enumerate().skip(skipped).filter_map(move |(at, row)| {
                     Some((PartitionId((chunk * CHUNK + at) as u64), row.as_ref()?))
                 })
-            })
+            },
+        )
     }
 }
 

@@ -1,7 +1,8 @@
 //! Queue rows: options, partition names, groups, dead letters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -62,6 +63,8 @@ pub struct Queue {
     pub(crate) groups: BTreeMap<GroupNumber, Group>,
     pub(crate) group_names: BTreeMap<Arc<str>, GroupNumber>,
     pub(crate) dead: BTreeMap<(Micros, Uuid), DeadLetterRow>,
+    /// Keys of `dead` by partition and offset.
+    dead_at: BTreeSet<(PartitionId, i64, Micros, Uuid)>,
 }
 
 /// Names of a queue's partitions: the text in one arena, found through a table of partition numbers.
@@ -135,6 +138,7 @@ impl Queue {
             groups: BTreeMap::new(),
             group_names: BTreeMap::new(),
             dead: BTreeMap::new(),
+            dead_at: BTreeSet::new(),
         }
     }
 
@@ -148,6 +152,11 @@ impl Queue {
         let mut members = self.members.iter();
         members.advance_to(from.0);
         members.map(PartitionId)
+    }
+
+    /// The partition that was made after `rank` others that are still there.
+    pub fn partition_at(&self, rank: u64) -> Option<PartitionId> {
+        self.members.select(rank).map(PartitionId)
     }
 
     /// Its partitions in the order they were made.
@@ -190,6 +199,35 @@ impl Queue {
     /// How many dead letters it holds.
     pub fn dead_letter_count(&self) -> u64 {
         self.dead.len() as u64
+    }
+
+    /// The dead letters of one partition's messages in a range of offsets, by offset; a timer's is negative.
+    pub fn dead_letters_at(
+        &self,
+        partition: PartitionId,
+        offsets: RangeInclusive<i64>,
+    ) -> impl DoubleEndedIterator<Item = &DeadLetterRow> + '_ {
+        let (from, to) = (*offsets.start(), *offsets.end());
+        // An empty range is no range of the set.
+        let to = to.max(from.saturating_sub(1));
+        let first = (partition, from, Micros(i64::MIN), Uuid([0; 16]));
+        let last = (partition, to, Micros(i64::MAX), Uuid([0xff; 16]));
+        let keys = (first <= last).then(|| self.dead_at.range(first..=last));
+        keys.into_iter().flatten().filter_map(|(_, _, failed, id)| self.dead.get(&(*failed, *id)))
+    }
+
+    /// Files a dead letter.
+    pub(crate) fn put_dead(&mut self, row: DeadLetterRow) {
+        let letter = &row.letter;
+        self.dead_at.insert((letter.partition, letter.offset, letter.failed, letter.id));
+        self.dead.insert((letter.failed, letter.id), row);
+    }
+
+    /// Removes a dead letter.
+    pub(crate) fn remove_dead(&mut self, key: &(Micros, Uuid)) {
+        if let Some(DeadLetterRow { letter, .. }) = self.dead.remove(key) {
+            self.dead_at.remove(&(letter.partition, letter.offset, letter.failed, letter.id));
+        }
     }
 
     /// The group of this name, made without subscription when it is new; true when it was made.

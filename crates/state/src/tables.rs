@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use queen_record::ids::{EntryIndex, Micros, PartitionId, Tenant, Uuid};
+use queen_record::ids::{EntryIndex, Micros, PartitionId, Tenant};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cursor::{Cursor, GroupNumber};
@@ -130,12 +130,6 @@ impl State {
         self.queue_by_number(row.queue).filter(|queue| !queue.deleted).map(|_| row)
     }
 
-    /// The live partition of this UUID. Walks all partitions: for people's questions only.
-    pub fn partition_by_uuid(&self, uuid: Uuid) -> Option<PartitionId> {
-        let found = self.partitions.iter().find(|(_, row)| row.uuid == uuid)?;
-        self.partition(found.0).map(|_| found.0)
-    }
-
     /// A partition's name.
     pub fn partition_name(&self, partition: &Partition) -> &str {
         self.queue_by_number(partition.queue)
@@ -147,9 +141,17 @@ impl State {
         self.partitions.len()
     }
 
+    /// Every partition in the tables, by number, from `from` on.
+    pub fn partitions_from(
+        &self,
+        from: PartitionId,
+    ) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        self.partitions.iter_from(from)
+    }
+
     /// Every partition in the tables, by number.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
-        self.partitions.iter()
+        self.partitions.iter_from(PartitionId(0))
     }
 
     /// A group's cursor in one partition.
@@ -369,7 +371,7 @@ impl State {
         let id = row.letter.partition;
         let queue = self.partitions.get(id).ok_or_else(|| missing("partition", id.0))?.queue;
         if let Some(queue) = self.queue_mut(queue) {
-            queue.dead.insert((row.letter.failed, row.letter.id), row);
+            queue.put_dead(row);
         }
         Ok(())
     }
@@ -396,7 +398,7 @@ impl State {
                 keys.extend(groups.map(|group| RowKey::Cursor(id, *group)));
             }
         }
-        keys.extend(self.partitions.iter().map(|(id, _)| RowKey::Partition(id)));
+        keys.extend(self.partitions().map(|(id, _)| RowKey::Partition(id)));
         let mut sums = [0u64; Keyspace::ALL.len()];
         let mut add = |keyspace: Keyspace, key: &[u8], value: &[u8]| {
             let hash = xxh3_64_with_seed(value, xxh3_64_with_seed(key, 0));

@@ -145,7 +145,7 @@ fn effect(state: &State, op: &Op, now: Micros) -> Option<Effect> {
                 queue: state.queue_by_number(state.partition(partition)?.queue)?.name.to_string(),
                 partition,
                 group: group_name(*g),
-                offset: 0,
+                offset: i64::from(*g) - 1,
                 message_id: None,
                 transaction_id: "t".into(),
                 payload: Bytes::from_static(b"{}"),
@@ -194,6 +194,34 @@ fn apply(state: &mut State, effect: Effect, now: Micros) {
     state.apply(state.applied().next(), 1, &entry).unwrap();
 }
 
+/// What is looked up by place is what is walked.
+fn check_lookups(state: &State) {
+    for queue in state.all_queues() {
+        let mut walked: Vec<_> = queue.dead_letters().map(|row| &row.letter).collect();
+        walked.sort_by_key(|letter| (letter.partition, letter.offset, letter.failed, letter.id));
+        let of = |id| queue.dead_letters_at(id, i64::MIN..=i64::MAX).map(|row| &row.letter);
+        let found: Vec<_> = queue.partitions().flat_map(of).collect();
+        assert_eq!(found, walked);
+        for letter in walked {
+            let at = letter.offset;
+            assert!(
+                queue.dead_letters_at(letter.partition, at..=at).any(|row| row.letter == *letter)
+            );
+            let beside = queue.dead_letters_at(letter.partition, at + 1..=at);
+            assert_eq!(beside.count(), 0, "an empty range");
+        }
+        for (rank, id) in (0..).zip(queue.partitions()) {
+            assert_eq!(queue.partition_at(rank), Some(id));
+        }
+        assert_eq!(queue.partition_at(queue.partition_count()), None);
+    }
+    let all: Vec<PartitionId> = state.partitions().map(|(id, _)| id).collect();
+    for (at, id) in all.iter().enumerate() {
+        let rest: Vec<PartitionId> = state.partitions_from(*id).map(|(id, _)| id).collect();
+        assert_eq!(rest, all[at..]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -240,5 +268,7 @@ proptest! {
             }
         }
         prop_assert_eq!(loaded.digest(), state.digest());
+        check_lookups(&state);
+        check_lookups(&loaded);
     }
 }

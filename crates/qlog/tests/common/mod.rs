@@ -184,11 +184,39 @@ pub(crate) fn assert_reads(qlog: &Qlog, model: &Model) {
         assert_eq!(qlog.read(*log, *partition, end, ALL).unwrap(), []);
         let after = Micros(last.created + 1);
         assert_eq!(qlog.first_at_or_after(*log, *partition, after).unwrap(), None);
+        assert_eq!(qlog.place_of(*log, *partition, end).unwrap(), None);
+        assert_places(qlog, (*log, *partition), appends, end.0);
     }
     let mut seen = 0;
     qlog.hashes_since(Micros(0), &mut |_, _, _, hashes, _| seen += hashes.len()).unwrap();
     let wrote: usize = partitions.values().flatten().map(|(_, append)| append.texts.len()).sum();
     assert_eq!(seen, wrote);
+}
+
+/// Runs of records from any end backwards are what a walk finds.
+fn assert_places(
+    qlog: &Qlog,
+    (log, partition): (LogId, PartitionId),
+    appends: &[(EntryIndex, &Append)],
+    end: u64,
+) {
+    for (from, until, max) in
+        [(0, end, usize::MAX), (0, end, 2), (end / 2, end, 3), (1, end / 2, 9)]
+    {
+        let wanted: Vec<(u64, u64, i64)> = appends
+            .iter()
+            .rev()
+            .map(|(_, append)| {
+                (append.base, append.base + append.texts.len() as u64, append.created)
+            })
+            .filter(|(base, ends, _)| *base < until && *ends > from)
+            .take(max)
+            .collect();
+        let found = qlog.places_back(log, partition, &(Offset(from)..Offset(until)), max).unwrap();
+        let found: Vec<(u64, u64, i64)> =
+            found.iter().map(|place| (place.base.0, place.end.0, place.created.0)).collect();
+        assert_eq!(found, wanted, "{from}..{until}, at most {max}");
+    }
 }
 
 fn assert_append(qlog: &Qlog, index: EntryIndex, append: &Append) {
@@ -198,6 +226,8 @@ fn assert_append(qlog: &Qlog, index: EntryIndex, append: &Append) {
         let found = qlog.read(log, partition, Offset(offset), one).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].base, Offset(append.base));
+        let place = qlog.place_of(log, partition, Offset(offset)).unwrap().unwrap();
+        assert_eq!((place.base, place.created), (found[0].base, found[0].created));
         let within = SeqRange { from: index, to: index };
         let range = Offset(0)..Offset(u64::MAX);
         let hit = qlog.find_hash(log, partition, tx_hash(text), within, range).unwrap();
