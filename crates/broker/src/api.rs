@@ -4,8 +4,12 @@
 //! back. A write's answer means that its entry is durable and applied on this node.
 
 mod dead_letters;
+mod depth;
+mod fetch;
+mod groups;
 mod letters;
 mod messages;
+mod overview;
 mod queues;
 mod reads;
 mod transaction;
@@ -19,8 +23,21 @@ use queen_model::{OptionsPatch, QueueOptions, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 
 pub use dead_letters::{DeadLetter, DeadLetterPage, DeadLetterQuery};
+pub use depth::{Backlog, BusyPartition, BusyPartitions, QueueDepth};
+pub use fetch::{
+    Bounds, CHANGED_LIMIT_MAX, Changed, ChangedError, ChangedPage, ChangedPartition, ChangedQuery,
+    FETCH_ENTRIES_MAX, FETCH_ENTRY_BYTES_MAX, FETCH_WAIT_MAX, FetchEntry, FetchError, FetchRequest,
+    Fetched, OffsetFound, OffsetQuery,
+};
+pub use groups::{
+    GroupOnQueue, GroupPartition, GroupSummary, LaggingCursor, Position, SubscriptionView,
+};
 pub use letters::{LetterRef, LetterSelect, Replay, ReplayEnd, ReplayTo, Seek, SeekTo};
-pub use messages::{MessageDetail, MessageGroup, MessageStatus, PartitionRef};
+pub use messages::{
+    ConsumeMode, MESSAGES_DEPTH_MAX, MessageDetail, MessageGroup, MessagePage, MessageQuery,
+    MessageRow, MessageStatus, PartitionRef,
+};
+pub use overview::{Label, LabelSummary, Overview, Spread};
 pub use queues::{Counts, PartitionSummary, QueueDetail, QueueSummary};
 pub use reads::Reads;
 pub use transaction::{

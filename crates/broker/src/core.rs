@@ -14,11 +14,13 @@ use queen_record::ids::Micros;
 use queen_state::State;
 
 use crate::api::CallError;
+use crate::arrivals::Arrivals;
 use crate::cycle::Input;
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
+use crate::views::Sampled;
 
 /// What every part of a node shares.
 pub(crate) struct Shared {
@@ -33,6 +35,10 @@ pub(crate) struct Shared {
     pub(crate) failed: Mutex<Option<String>>,
     /// Damage that a read met: the node serves the rest, and says so in its health.
     pub(crate) damaged: Mutex<Option<String>>,
+    /// Reads by offset that wait.
+    pub(crate) arrivals: Arc<Arrivals>,
+    /// Figures of queues that are too large to be walked by a read.
+    pub(crate) sampled: Sampled,
 }
 
 impl Shared {
@@ -52,6 +58,7 @@ impl Shared {
         self.failed.lock().get_or_insert_with(|| reason.to_owned());
         self.inbox.close(reason);
         self.inbox.wake();
+        self.arrivals.stop();
     }
 }
 

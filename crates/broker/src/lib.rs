@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod arrivals;
 mod checkpoint;
 pub mod cipher;
 mod core;

@@ -12,6 +12,7 @@ use queen_record::ids::{LogId, Micros};
 use queen_record::layout::SYSTEM_LOG;
 use queen_state::State;
 
+use crate::arrivals::Arrivals;
 use crate::cycle::{Cycle, Input};
 use crate::lookup::{Lookup, Reader};
 
@@ -21,6 +22,7 @@ pub struct Machine {
     reader: Reader,
     cycle: Cycle,
     replicator: Box<dyn Replicator>,
+    arrivals: Option<Arc<Arrivals>>,
 }
 
 /// What one round did.
@@ -59,7 +61,12 @@ impl Machine {
         cycle: Cycle,
         replicator: Box<dyn Replicator>,
     ) -> Self {
-        Self { state, reader, cycle, replicator }
+        Self { state, reader, cycle, replicator, arrivals: None }
+    }
+
+    /// Shows every applied entry to those who wait for messages by offset.
+    pub(crate) fn with_arrivals(self, arrivals: Arc<Arrivals>) -> Self {
+        Self { arrivals: Some(arrivals), ..self }
     }
 
     /// The state, as of the last applied entry.
@@ -126,6 +133,10 @@ impl Machine {
                 .map_err(|error| format!("APPLY FAILED DETERMINISTIC: {error}"))?;
             let state = RwLockWriteGuard::downgrade(state);
             self.cycle.applied(&state, committed.index, &committed.entry);
+            drop(state);
+            if let Some(arrivals) = &self.arrivals {
+                arrivals.applied(&committed.entry);
+            }
             round.applied += 1;
         }
         round.took.write = written - started;

@@ -25,6 +25,7 @@ use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
 use crate::service::{Broker, BrokerOptions};
+use crate::views::Sampled;
 use crate::{checkpoint, recover};
 
 /// Where a node's bytes and time come from.
@@ -132,6 +133,8 @@ impl Node {
             durable: AtomicU64::new(opened.durable.0),
             failed: Mutex::new(None),
             damaged: Mutex::new(None),
+            arrivals: Arc::default(),
+            sampled: Sampled::default(),
         });
         let since = shared.clock.now().plus_seconds(-window_s);
         let filter = recover::warm_filter(&opened.qlog, since)?;
@@ -146,7 +149,8 @@ impl Node {
                 shared.reader.clone(),
                 cycle,
                 Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
-            ),
+            )
+            .with_arrivals(shared.arrivals.clone()),
             lookups,
             entropy: Box::new(|| rand::rng().next_u64()),
             checkpoint_due,
@@ -189,8 +193,9 @@ impl Node {
         self.shared.failed.lock().clone()
     }
 
-    /// Answers parked pops empty, now and from now on; everything else goes on.
+    /// Answers parked pops and waiting reads with what there is, now and from now on; everything else goes on.
     pub fn begin_stop(&self) {
+        self.shared.arrivals.stop();
         // A node that failed has nobody parked any more.
         drop(self.shared.inbox.send_now(Input::Stop));
     }
@@ -200,8 +205,14 @@ impl Node {
     /// # Errors
     /// Why the node had failed before, or failed doing so.
     pub fn stop(mut self) -> Result<(), String> {
-        self.shared.inbox.refuse("the node is stopping");
+        self.refuse();
         self.join()
+    }
+
+    /// Takes nothing new.
+    fn refuse(&self) {
+        self.shared.inbox.refuse("the node is stopping");
+        self.shared.arrivals.stop();
     }
 
     fn join(&mut self) -> Result<(), String> {
@@ -226,7 +237,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if self.core.is_some() {
-            self.shared.inbox.refuse("the node is stopping");
+            self.refuse();
             drop(self.join());
         }
     }

@@ -48,9 +48,12 @@ pub struct Broker {
     ids: Arc<dyn MintIds>,
     options: BrokerOptions,
     admitted: Option<Arc<Semaphore>>,
+    reads: Arc<Semaphore>,
     tokens: AtomicU64,
 }
 
+/// Reads that run at once; each may hold some tens of megabytes.
+const READS_MAX: usize = 8;
 /// Admission counts in units, so that a semaphore's count can hold any setting.
 const ADMIT_UNIT: usize = 64;
 
@@ -59,7 +62,8 @@ impl Broker {
         let units = options.admit_bytes_max / ADMIT_UNIT;
         let admitted =
             (units > 0).then(|| Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))));
-        Self { shared, ids, options, admitted, tokens: AtomicU64::new(1) }
+        let reads = Arc::new(Semaphore::new(READS_MAX));
+        Self { shared, ids, options, admitted, reads, tokens: AtomicU64::new(1) }
     }
 
     /// Takes room for a push, waiting for it at most as long as the hold.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::error::ApiError;
@@ -74,6 +74,81 @@ impl<'de> Deserialize<'de> for Raw<'de> {
             return Err(Error::custom(format_args!("nested deeper than {RAW_DEPTH_MAX} levels")));
         }
         Ok(Self(raw))
+    }
+}
+
+/// A string, or a number read as its decimal text.
+#[derive(Debug)]
+pub(crate) struct Name<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Raw::deserialize(deserializer)?.0;
+        match raw.as_bytes().first() {
+            Some(b'"') => {
+                let text: Text<'de> = serde_json::from_str(raw).map_err(Error::custom)?;
+                Ok(Self(text.0))
+            }
+            Some(b'-' | b'0'..=b'9') => Ok(Self(Cow::Borrowed(raw))),
+            _ => Err(Error::custom("expected a string or a number")),
+        }
+    }
+}
+
+/// An integer; one beyond 64 bits saturates, so that it is clamped like any other large one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Integer(pub(crate) i64);
+
+impl<'de> Deserialize<'de> for Integer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Raw::deserialize(deserializer)?.0;
+        integer(raw).map(Self).ok_or_else(|| Error::custom("expected an integer"))
+    }
+}
+
+/// The integer that a JSON number spells without fraction and exponent.
+pub(crate) fn integer(raw: &str) -> Option<i64> {
+    let digits = raw.strip_prefix('-').unwrap_or(raw);
+    let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let limit = if digits.len() < raw.len() { i64::MIN } else { i64::MAX };
+    is_integer.then(|| raw.parse().unwrap_or(limit))
+}
+
+/// An array of which no more than `MAX` elements are kept.
+#[derive(Debug)]
+pub(crate) struct List<T, const MAX: usize> {
+    pub(crate) items: Vec<T>,
+    pub(crate) is_too_long: bool,
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+    type Value = List<T, MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MAX {
+            match array.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(List { items, is_too_long: false }),
+            }
+        }
+        let mut is_too_long = false;
+        while array.next_element::<&RawValue>()?.is_some() {
+            is_too_long = true;
+        }
+        Ok(List { items, is_too_long })
     }
 }
 
@@ -165,6 +240,35 @@ mod tests {
         assert!(is_too_deep(deep.as_bytes()));
         let wide = format!("[{}0]", "[],".repeat(1000));
         assert!(!is_too_deep(wide.as_bytes()));
+    }
+
+    #[test]
+    fn names_and_integers() {
+        let name =
+            |json: &str| serde_json::from_str::<Name<'_>>(json).map(|name| name.0.into_owned());
+        assert_eq!(name("42").unwrap(), "42");
+        assert_eq!(name("-1.50e3").unwrap(), "-1.50e3");
+        assert_eq!(name(r#""a\"b""#).unwrap(), "a\"b");
+        for other in ["null", "true", "[1]", "{}"] {
+            assert!(name(other).is_err(), "{other}");
+        }
+        let whole = |json: &str| serde_json::from_str::<Integer>(json).ok().map(|found| found.0);
+        assert_eq!(whole("-7"), Some(-7));
+        assert_eq!(whole("99999999999999999999"), Some(i64::MAX));
+        assert_eq!(whole("-99999999999999999999"), Some(i64::MIN));
+        for other in ["1.0", "1e3", r#""1""#, "null", "true"] {
+            assert_eq!(whole(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_list_keeps_no_more_than_it_may() {
+        let list = |json: &str| serde_json::from_str::<List<u8, 2>>(json);
+        let found = list("[1,2]").unwrap();
+        assert_eq!((found.items, found.is_too_long), (vec![1, 2], false));
+        let found = list("[1,2,{},[3]]").unwrap();
+        assert_eq!((found.items, found.is_too_long), (vec![1, 2], true));
+        assert!(list("{}").is_err() && list("[1,2,3").is_err());
     }
 
     #[test]

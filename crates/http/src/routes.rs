@@ -4,14 +4,21 @@
 //! character. An empty segment is no name: `//` and a slash at the end lead nowhere.
 
 mod ack;
+mod browse;
+mod changed;
 mod configure;
 mod dead_letters;
+mod depth;
+mod fetch;
+mod group_reads;
 mod groups;
 mod health;
 mod lease;
 mod messages;
 mod metrics;
+mod overview;
 mod pop;
+mod positions;
 mod push;
 mod queues;
 mod shared;
@@ -21,7 +28,7 @@ mod transaction;
 use bytes::Bytes;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
-use queen_broker::api::{Api, LetterRef, PopTarget};
+use queen_broker::api::{Api, Label, LetterRef, PopTarget};
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
@@ -104,8 +111,21 @@ pub(crate) async fn dispatch<A: Api>(
         Op::DeleteQueue => queues::delete(call, name()).await,
         Op::Queues => queues::list(call).await,
         Op::Queue => queues::detail(call, name()).await,
+        Op::Depth => depth::depth(call, name()).await,
+        Op::BusyPartitions => depth::busy(call).await,
+        Op::Namespaces => overview::labels(call, Label::Namespace).await,
+        Op::Tasks => overview::labels(call, Label::Task).await,
+        Op::Overview => overview::overview(call).await,
         Op::RefreshStats => Ok(metrics::refresh()),
         Op::DeadLetters => dead_letters::list(call).await,
+        Op::Messages => browse::list(call).await,
+        Op::Groups => group_reads::list(call).await,
+        Op::Lagging => group_reads::lagging(call).await,
+        Op::Group => group_reads::detail(call, name()).await,
+        Op::Positions => positions::positions(call, &body).await,
+        Op::Fetch => fetch::fetch(call, &body).await,
+        Op::Offsets => fetch::offsets(call, &body).await,
+        Op::Changed => changed::changed(call, &body).await,
         Op::Message => {
             let partition = name();
             messages::detail(call, &partition, name()).await

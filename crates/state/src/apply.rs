@@ -287,7 +287,7 @@ impl State {
         let (failed, partition) = (row.letter.failed, row.letter.partition);
         self.touch(RowKey::Dead(partition, id));
         if let Some(queue) = self.queue_mut(number) {
-            queue.dead.remove(&(failed, id));
+            queue.remove_dead(&(failed, id));
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct QueueSummary {
     pub counts: Option<Counts>,
     /// Bytes of the retained appends.
     pub retained_bytes: i64,
+    /// Record files of the queue's own logs; 0 when queues share their logs.
+    pub log_files: u64,
 }
 
 /// One partition in a queue's detail.

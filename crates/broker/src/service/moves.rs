@@ -37,6 +37,13 @@ impl Broker {
         deadline: Duration,
     ) -> Result<Option<Replay>, CallError> {
         let found = self.read(move |shared| {
+            let of = match of {
+                LetterRef::Message { partition, transaction_id } => {
+                    let partition = views::numbered(shared, partition);
+                    LetterRef::Message { partition, transaction_id }
+                }
+                id @ LetterRef::Id(_) => id,
+            };
             let mut found = find_letter(&shared.state.read(), tenant, &of);
             if let Some(FoundLetter { letter, partition }) = &mut found {
                 // It is stored anew, as the queue that it goes to wants it.
@@ -107,8 +114,16 @@ impl Broker {
         select: LetterSelect,
         deadline: Duration,
     ) -> Result<u64, CallError> {
-        let found =
-            self.read(move |shared| Ok(select_letters(&shared.state.read(), tenant, &select)));
+        let found = self.read(move |shared| {
+            let select = match select {
+                LetterSelect::Message { partition, transaction_id } => {
+                    let partition = views::numbered(shared, partition);
+                    LetterSelect::Message { partition, transaction_id }
+                }
+                queue @ LetterSelect::Queue { .. } => queue,
+            };
+            Ok(select_letters(&shared.state.read(), tenant, &select))
+        });
         let Some((queue, ids)) = found.await? else { return Ok(0) };
         let mut removed = 0;
         for chunk in ids.chunks(ROWS_PER_COMMAND) {
@@ -155,10 +170,8 @@ fn letters_of_message<'s>(
     partition: PartitionRef,
     transaction_id: &'s str,
 ) -> Option<(&'s Queue, impl DoubleEndedIterator<Item = &'s DlqInsert>)> {
-    let id = match partition {
-        PartitionRef::Number(id) => id,
-        PartitionRef::Uuid(uuid) => state.partition_by_uuid(uuid)?,
-    };
+    // No partition has a UUID that was not found.
+    let PartitionRef::Number(id) = partition else { return None };
     let queue = state.queue_by_number(state.partition(id)?.queue)?;
     let queue = Some(queue).filter(|queue| queue.tenant == tenant)?;
     let of = move |letter: &&DlqInsert| {

@@ -5,7 +5,7 @@ use queen_model::DlqInsert;
 use queen_record::ids::{Micros, Uuid};
 use queen_state::{DeadLetterRow, Queue, State};
 
-use super::opened::opened;
+use super::opened::{opened, place};
 use crate::api::{CallError, DeadLetter, DeadLetterPage, DeadLetterQuery};
 use crate::core::Shared;
 
@@ -19,7 +19,7 @@ pub(crate) fn dead_letters(
 ) -> Result<DeadLetterPage, CallError> {
     let (mut page, encrypted) = stored_dead_letters(shared, query);
     for (letter, encrypted) in page.rows.iter_mut().zip(encrypted) {
-        let place = (&*letter.queue, &*letter.partition, letter.offset);
+        let place = || place(&letter.queue, &letter.partition, letter.offset);
         letter.payload = opened(shared, (&letter.payload, encrypted), place)?;
     }
     Ok(page)
@@ -34,7 +34,7 @@ pub(crate) fn letter_payload(
     letter: &DlqInsert,
     partition: &str,
 ) -> Result<Bytes, CallError> {
-    let place = (&*letter.queue, partition, letter.offset);
+    let place = || place(&letter.queue, partition, letter.offset);
     opened(shared, (&letter.payload, letter.encrypted), place)
 }
 

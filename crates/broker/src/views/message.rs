@@ -1,16 +1,15 @@
 //! One message with its groups.
 
-use queen_qlog::{ReadLimit, StoredRecord};
-use queen_record::frame::Frames;
 use queen_record::hash::{queue_id, tx_hash};
-use queen_record::ids::{Micros, Offset, PartitionId, Tenant};
+use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 use queen_state::{Group, State};
 
-use super::opened::opened;
+use super::stored::{self, Shown};
 use crate::api::{CallError, MessageDetail, MessageGroup, MessageStatus, PartitionRef, QUEUE_MODE};
 use crate::core::Shared;
-use crate::lookup::frames_of;
-use crate::service::message_of;
+
+/// Partitions compared under one hold of the state's lock.
+const PARTITIONS_PER_HOLD: usize = 8192;
 
 /// One message by its partition and transactionId.
 pub(crate) fn message(
@@ -19,67 +18,66 @@ pub(crate) fn message(
     partition: PartitionRef,
     transaction_id: &str,
 ) -> Result<Option<MessageDetail>, CallError> {
-    let (id, route) = {
+    let PartitionRef::Number(id) = numbered(shared, partition) else { return Ok(None) };
+    let route = {
         let state = shared.state.read();
-        let id = match partition {
-            PartitionRef::Number(id) => Some(id),
-            PartitionRef::Uuid(uuid) => state.partition_by_uuid(uuid),
-        };
-        let found = id.and_then(|id| Some((id, state.partition(id)?)));
-        let found = found.and_then(|(id, row)| {
-            let queue = state.queue_by_number(row.queue).filter(|queue| queue.tenant == tenant)?;
-            Some((id, queue_id(tenant, &queue.name)))
-        });
-        let Some(found) = found else { return Ok(None) };
-        found
+        let row = state.partition(id);
+        let queue = row.and_then(|row| state.queue_by_number(row.queue));
+        let queue = queue.filter(|queue| queue.tenant == tenant);
+        queue.map(|queue| queue_id(tenant, &queue.name))
     };
-    let failed = |error: String| shared.damaged_read(&error);
-    let qlog = shared.reader.qlog();
-    let log = qlog.log_of(route, Some(id));
+    let Some(route) = route else { return Ok(None) };
+    let log = shared.reader.qlog().log_of(route, Some(id));
     let everywhere = Offset(0)..Offset(u64::MAX);
-    let offsets = shared
-        .reader
-        .find(log, id, tx_hash(transaction_id), everywhere)
-        .map_err(|error| failed(error.to_string()))?;
+    let offsets = shared.reader.find(log, id, tx_hash(transaction_id), everywhere);
+    let offsets = offsets.map_err(|error| shared.damaged_read(&error.to_string()))?;
     let Some(offset) = offsets.last().copied() else { return Ok(None) };
-    let limit = ReadLimit { messages: 1, bytes: 1 };
-    let records = qlog.read(log, id, offset, limit).map_err(|error| failed(error.to_string()))?;
-    let Some(record) = records.first() else { return Ok(None) };
-    let Some(mut detail) = detail(shared, id, offset, record)? else { return Ok(None) };
-    // As sealed so far: the state's lock is not held while it is opened.
-    let stored = (&detail.message.data, detail.encrypted);
-    let place = (&*detail.queue, &*detail.partition, offset.0);
-    detail.message.data = opened(shared, stored, place)?;
-    Ok(Some(detail))
+    let Some(shown) = stored::message_at(shared, log, id, offset)? else { return Ok(None) };
+    Ok(detail(shared, id, shown))
 }
 
-fn detail(
-    shared: &Shared,
-    id: PartitionId,
-    offset: Offset,
-    record: &StoredRecord,
-) -> Result<Option<MessageDetail>, CallError> {
-    let undecodable = || CallError::Internal(format!("offset {offset} of partition {id}"));
-    let frames = frames_of(record).ok_or_else(undecodable)?;
-    let at = usize::try_from(offset.0.saturating_sub(record.base.0)).unwrap_or(usize::MAX);
-    let frame = Frames::new(&frames).nth(at).and_then(Result::ok).ok_or_else(undecodable)?;
-    let message = message_of(offset, &frames, &frame, record.created);
+/// A partition by its number; one by a UUID that no partition has stays what it is.
+pub(crate) fn numbered(shared: &Shared, partition: PartitionRef) -> PartitionRef {
+    match partition {
+        PartitionRef::Uuid(uuid) => {
+            partition_of(shared, uuid).map_or(partition, PartitionRef::Number)
+        }
+        PartitionRef::Number(_) => partition,
+    }
+}
+
+/// The partition of this UUID. People ask so for a message or two, which is not worth an index.
+fn partition_of(shared: &Shared, uuid: Uuid) -> Option<PartitionId> {
+    let mut from = PartitionId(0);
+    loop {
+        let state = shared.state.read();
+        let mut last = None;
+        for (id, row) in state.partitions_from(from).take(PARTITIONS_PER_HOLD) {
+            if row.uuid == uuid {
+                return Some(id);
+            }
+            last = Some(id);
+        }
+        from = PartitionId(last?.0 + 1);
+    }
+}
+
+fn detail(shared: &Shared, id: PartitionId, shown: Shown) -> Option<MessageDetail> {
     let now = shared.clock.now();
     let state = shared.state.read();
-    let Some(row) = state.partition(id) else { return Ok(None) };
-    let Some(queue) = state.queue_by_number(row.queue) else { return Ok(None) };
+    let row = state.partition(id)?;
+    let queue = state.queue_by_number(row.queue)?;
+    let offset = shown.message.offset;
     if offset >= row.next_offset() || offset < row.log_start() {
-        return Ok(None);
+        return None;
     }
     let position = i64::try_from(offset.0).unwrap_or(i64::MAX);
     let groups: Vec<MessageGroup> =
         queue.groups().filter_map(|group| group_view(&state, group, id, position, now)).collect();
-    let letter = queue
-        .dead_letters()
-        .find(|row| row.letter.partition == id && row.letter.offset == position);
-    Ok(Some(MessageDetail {
-        message,
-        encrypted: frame.encrypted,
+    let letter = queue.dead_letters_at(id, position..=position).next();
+    Some(MessageDetail {
+        message: shown.message,
+        encrypted: shown.encrypted,
         partition_uuid: row.uuid,
         partition: state.partition_name(row).to_owned(),
         queue: queue.name.to_string(),
@@ -88,7 +86,7 @@ fn detail(
         error: letter.map(|row| row.letter.error.clone()),
         retries: letter.map_or(0, |row| row.letter.retries),
         groups,
-    }))
+    })
 }
 
 fn group_view(

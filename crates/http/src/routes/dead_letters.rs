@@ -12,7 +12,7 @@ use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::read::{self, Fields, Object, Text, skip};
 use crate::routes::messages::partition_ref;
-use crate::routes::shared::wide;
+use crate::routes::shared::{count, wide};
 
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;
@@ -21,8 +21,6 @@ const LIMIT_MAX: usize = 1000;
 pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let query = &call.query;
     let owned = |name| query.filled(name).map(|text| text.map(std::borrow::Cow::into_owned));
-    // A number below 0 is read as 0, one beyond the machine's width as the largest.
-    let count = |value: i64| usize::try_from(value.max(0)).unwrap_or(usize::MAX);
     let limit = query.integer("limit")?.map_or(LIMIT_DEFAULT, count).clamp(1, LIMIT_MAX);
     let offset = query.integer("offset")?.map_or(0, count);
     let page = call

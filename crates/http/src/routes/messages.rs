@@ -1,12 +1,12 @@
 //! `GET /api/v1/messages/:partitionId/:transactionId`.
 
-use queen_broker::api::{Api, MessageDetail, MessageStatus, PartitionRef, QUEUE_MODE};
+use queen_broker::api::{Api, ConsumeMode, MessageDetail, PartitionRef, QUEUE_MODE};
 use queen_record::ids::{PartitionId, Uuid};
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::routes::shared::{options, wide};
+use crate::routes::shared::{self, options};
 
 /// One message with its groups; the partition is named by number or by UUID.
 pub(crate) async fn detail<A: Api>(
@@ -42,17 +42,14 @@ fn render(detail: &MessageDetail) -> Json {
     json.field("queuePath").string(&format!("{}/{}", detail.queue, detail.partition));
     json.field("namespace").string(&detail.options.namespace);
     json.field("task").string(&detail.options.task);
-    json.field("status").string(match detail.status {
-        MessageStatus::Pending => "pending",
-        MessageStatus::Processing => "processing",
-        MessageStatus::Completed => "completed",
-        MessageStatus::DeadLetter => "dead_letter",
-    });
+    json.field("status").string(shared::status(detail.status));
     json.field("errorMessage").option(detail.error.as_deref(), Json::string);
     json.field("retryCount").u64(detail.retries.into());
     json.field("isEncrypted").bool(detail.encrypted);
     options(json.field("queueConfig"), &detail.options);
-    mode(&mut json, detail);
+    let named = detail.groups.iter().filter(|group| group.name != QUEUE_MODE).count();
+    let mode = ConsumeMode { queue_mode: named < detail.groups.len(), groups: named };
+    shared::mode(json.field("mode"), mode);
     json.field("consumerGroups").raw("[");
     for group in &detail.groups {
         json.next().raw("{").field("name").string(&group.name);
@@ -61,21 +58,6 @@ fn render(detail: &MessageDetail) -> Json {
     }
     json.raw("]}");
     json
-}
-
-/// Whether queue mode, named groups, both or none have a cursor on the partition.
-fn mode(json: &mut Json, detail: &MessageDetail) {
-    let named = detail.groups.iter().filter(|group| group.name != QUEUE_MODE).count();
-    let has_queue_mode = named < detail.groups.len();
-    json.field("mode").raw("{").field("hasQueueMode").bool(has_queue_mode);
-    json.field("busGroupsCount").u64(wide(named));
-    json.field("type").string(match (has_queue_mode, named) {
-        (false, 0) => "none",
-        (true, 0) => "queue",
-        (false, _) => "bus",
-        (true, _) => "hybrid",
-    });
-    json.raw("}");
 }
 
 #[cfg(test)]

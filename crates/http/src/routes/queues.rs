@@ -25,6 +25,11 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     json.raw("]");
     if is_lanes {
         json.field("stats").string("lanes");
+    } else {
+        // This broker keeps neither keys nor timers.
+        for name in ["kvRows", "kvBytes", "timerRows", "timerBytes"] {
+            json.field(name).u64(0);
+        }
     }
     json.raw("}");
     Ok(error::ok(json))
@@ -42,15 +47,15 @@ fn row(json: &mut Json, queue: &QueueSummary) {
     json.field("namespace").string(&queue.options.namespace);
     json.field("task").string(&queue.options.task).field("storage").string("segments");
     json.field("partitions").u64(queue.partitions);
-    segments(json, counts.total);
+    segments(json, queue.log_files, counts.total);
     counts_net(json.field("messages"), &counts);
     json.field("retainedBytes").i64(queue.retained_bytes);
     options(json.field("options"), &queue.options);
 }
 
-/// This broker keeps messages and no segments: their number is 0, the messages are counted.
-fn segments(json: &mut Json, messages: u64) {
-    json.field("segments").raw("{").field("segments").u64(0);
+/// The queue's log files; 0 when its messages lie in logs that it shares.
+fn segments(json: &mut Json, log_files: u64, messages: u64) {
+    json.field("segments").raw("{").field("segments").u64(log_files);
     json.field("messages").u64(messages).raw("}");
 }
 
@@ -70,7 +75,7 @@ pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, queue: String) -> Result<
         partition(&mut json, row);
     }
     json.raw("]");
-    segments(&mut json, counts.total);
+    segments(&mut json, queue.log_files, counts.total);
     counts_gross(json.field("totals"), &counts);
     json.field("retainedBytes").i64(queue.retained_bytes);
     if detail.truncated {

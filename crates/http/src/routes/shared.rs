@@ -1,9 +1,63 @@
 //! What several routes show in the same way.
 
-use queen_broker::api::{Counts, QUEUE_MODE};
-use queen_model::{QueueOptions, SINK_HOLD_MAX_SECONDS_DEFAULT};
+use std::borrow::Cow;
 
+use queen_broker::api::{ConsumeMode, Counts, FETCH_ENTRIES_MAX, MessageStatus, QUEUE_MODE};
+use queen_model::{QueueOptions, SINK_HOLD_MAX_SECONDS_DEFAULT};
+use serde::de::MapAccess;
+
+use crate::error::ApiError;
 use crate::json::Json;
+use crate::read::{Fields, List, Name, Object, Text, skip};
+use crate::routes::PARTITION_DEFAULT;
+
+/// What an entry about a queue that does not exist answers.
+pub(crate) const UNKNOWN_QUEUE: &str = "UNKNOWN_TOPIC_OR_PARTITION";
+
+/// The entries of a read by offset.
+pub(crate) type Entries<T> = List<Object<T>, FETCH_ENTRIES_MAX>;
+
+/// The entries of a body that must have some, though there may be none among them.
+pub(crate) fn entries<T>(entries: Option<Entries<T>>) -> Result<Vec<T>, ApiError> {
+    let list = entries.ok_or_else(|| ApiError::bad_request("entries is required"))?;
+    if list.is_too_long {
+        return Err(ApiError::bare_bad_request("too many entries"));
+    }
+    Ok(list.items.into_iter().map(|entry| entry.0).collect())
+}
+
+/// A partition named in a body.
+#[derive(Debug, Default)]
+pub(crate) struct Place<'a> {
+    queue: Option<Text<'a>>,
+    partition: Option<Name<'a>>,
+}
+
+impl<'de> Fields<'de> for Place<'de> {
+    const NAME: &'static str = "an entry with \"queue\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        match name {
+            "queue" => self.queue = map.next_value()?,
+            "partition" => self.partition = map.next_value()?,
+            _ => skip(map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Place<'_> {
+    /// Queue and partition; a partition that is not named is the default one.
+    pub(crate) fn names(self) -> Result<(String, String), ApiError> {
+        let filled = |name: &str| !name.is_empty();
+        let queue = self.queue.map(|queue| queue.0).filter(|queue| filled(queue));
+        let queue = queue.ok_or_else(|| ApiError::bad_request("every entry needs a queue"))?;
+        let partition = self.partition.map(|partition| partition.0);
+        let partition = partition.filter(|partition| filled(partition));
+        let partition = partition.map_or_else(|| PARTITION_DEFAULT.to_owned(), Cow::into_owned);
+        Ok((queue.into_owned(), partition))
+    }
+}
 
 /// A queue's options under the names that `configure` reads.
 pub(crate) fn options<'j>(json: &'j mut Json, options: &QueueOptions) -> &'j mut Json {
@@ -53,6 +107,34 @@ pub(crate) fn counts_gross<'j>(json: &'j mut Json, counts: &Counts) -> &'j mut J
     json.field("pending").u64(counts.pending).field("processing").u64(counts.processing);
     json.field("completed").u64(counts.completed).field("failed").null();
     json.field("deadLetter").u64(counts.dead_letter).raw("}")
+}
+
+/// How queues are consumed: by queue mode, by named groups, by both or by nobody.
+pub(crate) fn mode(json: &mut Json, mode: ConsumeMode) -> &mut Json {
+    json.raw("{").field("hasQueueMode").bool(mode.queue_mode);
+    json.field("busGroupsCount").u64(wide(mode.groups));
+    json.field("type").string(match (mode.queue_mode, mode.groups) {
+        (false, 0) => "none",
+        (true, 0) => "queue",
+        (false, _) => "bus",
+        (true, _) => "hybrid",
+    });
+    json.raw("}")
+}
+
+/// A message's status by its name.
+pub(crate) fn status(status: MessageStatus) -> &'static str {
+    match status {
+        MessageStatus::Pending => "pending",
+        MessageStatus::Processing => "processing",
+        MessageStatus::Completed => "completed",
+        MessageStatus::DeadLetter => "dead_letter",
+    }
+}
+
+/// A number of rows asked for; below 0 it is 0, beyond the machine's width the largest.
+pub(crate) fn count(value: i64) -> usize {
+    usize::try_from(value.max(0)).unwrap_or(usize::MAX)
 }
 
 /// The group that a request means; none or an empty name is queue mode.

@@ -27,6 +27,7 @@ fn summary() -> QueueSummary {
         created: AT,
         counts: Some(COUNTS),
         retained_bytes: 512,
+        log_files: 7,
     }
 }
 
@@ -42,6 +43,8 @@ async fn the_queue_list_shows_pending_without_what_is_leased() {
         row["messages"],
         json!({"total":10,"pending":4,"processing":2,"completed":3,"deadLetter":1})
     );
+    assert_eq!(row["segments"], json!({"segments":7,"messages":10}));
+    assert_eq!((&answer["kvRows"], &answer["timerBytes"]), (&json!(0), &json!(0)));
     assert_eq!((&row["createdAt"], &row["retainedBytes"]), (&json!(AT_TEXT), &json!(512)));
     assert_eq!(row["options"]["retentionSinkHoldMaxSeconds"], 604_800);
     let answer = node.get("/api/v1/resources/queues?stats=lanes").await.json();
