@@ -55,3 +55,107 @@ impl State {
         PartitionCounts { total: row.retained_count(), pending, processing, consumed }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use queen_model::{Append, AppendPayload, CursorSet, Effect, Entry, Lease, PartitionCreate};
+    use queen_record::ids::{Offset, Tenant, TxHash, Uuid};
+
+    use super::*;
+    use crate::partition::Marks;
+
+    const ID: PartitionId = PartitionId(1);
+
+    fn cursor(group: &str, committed: i64, lease: Option<u64>) -> Effect {
+        let lease = lease.map(|batch_end| Lease {
+            worker: Uuid([1; 16]),
+            batch_end: Offset(batch_end),
+            expires: Micros(100),
+            acquired: Micros(1),
+            conflated: false,
+        });
+        Effect::CursorSet(CursorSet {
+            id: ID,
+            group: group.to_owned(),
+            committed,
+            lease,
+            retries: 0,
+            attempt_offset: None,
+            attempts: 0,
+            consumed: 1,
+            created: Micros(1),
+            metadata: String::new(),
+            released: None,
+        })
+    }
+
+    /// A partition with offsets 0 to 9 and these cursors; messages below `log_start` are removed.
+    fn check(cursors: Vec<Effect>, log_start: u64, expected: (u64, u64, u64)) {
+        let (tenant, queue) = (Tenant::DEFAULT, "q".to_owned());
+        let options = queen_model::QueueOptions::configured();
+        let mut effects = vec![
+            Effect::QueueUpsert {
+                tenant,
+                queue: queue.clone(),
+                id: Uuid([2; 16]),
+                options,
+                created: Micros(1),
+            },
+            Effect::PartitionCreate(PartitionCreate {
+                id: ID,
+                uuid: Uuid([3; 16]),
+                tenant,
+                queue,
+                partition: "p".to_owned(),
+                created: Micros(1),
+            }),
+            Effect::Append(Append {
+                id: ID,
+                bucket: 0,
+                base: Offset(0),
+                created: Micros(1),
+                hashes: vec![TxHash([4; 16]); 10],
+                payload: AppendPayload::Elsewhere { retained: 9 },
+            }),
+        ];
+        effects.extend(cursors);
+        let mut state = State::new();
+        let entry = Entry {
+            now: Micros(1),
+            pid_base: ID,
+            kv_version_base: 1,
+            commands: Vec::new(),
+            effects,
+        };
+        state.apply(state.applied().next(), 1, &entry).unwrap();
+        if log_start > 0 {
+            let marks = Marks { log_start, ..Marks::default() };
+            state.partitions.get_mut(ID).unwrap().marks = Some(Box::new(marks));
+        }
+        let (queue, row) = (state.queue(tenant, "q").unwrap(), state.partition(ID).unwrap());
+        let counts = state.counts(queue, ID, row, Micros(50));
+        assert_eq!((counts.total, counts.pending, counts.processing), expected);
+        let consumed = queue.groups().count() as u64;
+        assert_eq!(counts.consumed, consumed, "one for each cursor");
+        let later = state.counts(queue, ID, row, Micros(101));
+        assert_eq!((later.pending, later.processing), (expected.1, 0), "the lease has ended");
+    }
+
+    #[test]
+    fn the_slowest_named_group_counts_or_else_queue_mode() {
+        check(Vec::new(), 0, (10, 10, 0));
+        check(vec![cursor(QUEUE_MODE, 3, None)], 0, (10, 6, 0));
+        check(vec![cursor(QUEUE_MODE, 3, None), cursor("g", 8, None)], 0, (10, 1, 0));
+        check(vec![cursor("h", 2, Some(4)), cursor("g", 8, None)], 0, (10, 7, 2));
+        check(vec![cursor("h", 9, None)], 0, (10, 0, 0));
+    }
+
+    #[test]
+    fn what_retention_removed_is_neither_there_nor_pending() {
+        check(Vec::new(), 4, (6, 6, 0));
+        check(vec![cursor("g", 1, None)], 4, (6, 6, 0));
+        check(vec![cursor("g", 6, Some(8))], 4, (6, 3, 2));
+        check(vec![cursor("g", -1, Some(9))], 8, (2, 2, 2));
+        check(vec![cursor("g", 3, None)], 10, (0, 0, 0));
+    }
+}

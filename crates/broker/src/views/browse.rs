@@ -43,9 +43,11 @@ pub(crate) fn messages(shared: &Shared, query: &MessageQuery) -> Result<MessageP
         return Err(Refusal::BadRequest(text).into());
     }
     let now = shared.clock.now();
+    // Times of messages run on when the clock is put back.
+    let newest = now.max(shared.state.read().max_created());
     let from = query.from.unwrap_or(now.plus_seconds(-3600));
-    let to =
-        query.to.unwrap_or(Micros((now.0.div_euclid(MINUTE_US) + 1).saturating_mul(MINUTE_US)));
+    let next_minute = newest.0.div_euclid(MINUTE_US).saturating_add(1).saturating_mul(MINUTE_US);
+    let to = query.to.unwrap_or(Micros(next_minute));
     let filter = Filter { from, to, status: query.status, now };
     let (targets, mode) = targets(shared, query);
     let (streams, dropped) = streams(shared, &targets, query, &filter);

@@ -199,3 +199,69 @@ pub(crate) fn visit_some(
         Walked::Ended => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use queen_record::ids::Tenant;
+    use queen_state::{Keyspace, State};
+
+    use super::super::oldest::known_time;
+    use super::*;
+
+    /// A checkpoint's rows of a queue with one partition of which retention removed the beginning, or nothing.
+    fn state(last_offset: i64, log_start: Option<u8>) -> State {
+        let signed = |value: i64| u8::try_from(value << 1 ^ value >> 63).unwrap();
+        let mut queue = vec![1];
+        queue.extend(Tenant::DEFAULT.0.0);
+        queue.extend([1, b'q']);
+        queue.extend([2; 16]);
+        queue.extend([signed(7), 1, 0]);
+        queen_model::encode_options(&queen_model::QueueOptions::configured(), &mut queue);
+        let mut row = vec![1, 1];
+        row.extend([3; 16]);
+        row.extend([1, b'p', signed(last_offset), signed(20), signed(50), signed(0)]);
+        match log_start {
+            None => row.push(0),
+            Some(start) => row.extend([1, start, start, start, signed(30)]),
+        }
+        row.push(0);
+        let mut state = State::new();
+        state.load_row(Keyspace::Queues, &[0, 0, 0, 1], &queue).unwrap();
+        state.load_row(Keyspace::Partitions, &[0, 0, 0, 0, 0, 0, 0, 1], &row).unwrap();
+        state
+    }
+
+    #[test]
+    fn a_cursor_below_the_retained_messages_has_all_of_them_left() {
+        let state = state(9, Some(4));
+        let row = state.partition(PartitionId(1)).unwrap();
+        for (committed, expected) in [
+            (-1, (6, 4)),
+            (2, (6, 4)),
+            (3, (6, 4)),
+            (4, (5, 5)),
+            (8, (1, 9)),
+            (9, (0, 10)),
+            (20, (0, 21)),
+        ] {
+            let (count, wanted) = left(row, committed);
+            assert_eq!((count, wanted.0), expected, "{committed}");
+        }
+        let times = [(3, None), (4, Some(30)), (5, None), (9, Some(50)), (10, None)];
+        for (offset, expected) in times {
+            assert_eq!(known_time(row, Offset(offset)), expected.map(Micros), "{offset}");
+        }
+    }
+
+    #[test]
+    fn the_first_message_has_the_time_of_its_partition() {
+        let whole = state(9, None);
+        let row = whole.partition(PartitionId(1)).unwrap();
+        assert_eq!(left(row, -1), (10, Offset(0)));
+        assert_eq!(known_time(row, Offset(0)), Some(Micros(20)));
+        assert_eq!(known_time(row, Offset(1)), None);
+        let empty = state(-1, None);
+        let row = empty.partition(PartitionId(1)).unwrap();
+        assert_eq!(left(row, -1), (0, Offset(0)));
+    }
+}

@@ -15,7 +15,7 @@ use queen_broker::prepare::MintIds;
 use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, StartError};
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
-use queen_record::ids::{PartitionId, Tenant, Uuid};
+use queen_record::ids::{Micros, PartitionId, Tenant, Uuid};
 use queen_store::DiskStore;
 
 pub(crate) const T: Tenant = Tenant::DEFAULT;
@@ -89,6 +89,10 @@ impl Rig {
         self.node.as_ref().unwrap().api()
     }
 
+    pub(crate) fn clock_now(&self) -> Micros {
+        Micros(self.clock.wall_us())
+    }
+
     pub(crate) fn advance_seconds(&self, seconds: i64) {
         self.clock.advance_us(seconds * 1_000_000);
     }
@@ -105,15 +109,15 @@ impl Rig {
         &self,
         queue: &str,
         partition: &str,
-        items: &[(&str, &str)],
+        items: &[(impl AsRef<str>, impl AsRef<str>)],
     ) -> Vec<PushAnswer> {
         let items: Vec<PushItem<'_>> = items
             .iter()
             .map(|(id, payload)| PushItem {
                 queue,
                 partition,
-                transaction_id: Some(id),
-                payload: payload.as_bytes(),
+                transaction_id: Some(id.as_ref()),
+                payload: payload.as_ref().as_bytes(),
                 producer_sub: None,
                 trace_id: None,
             })

@@ -133,6 +133,9 @@ impl Stream {
             self.end = found.map_or(self.end, |(base, _)| self.end.min(base.0));
             self.is_cut = true;
             budget.take(1, 0);
+            if self.is_done() {
+                return Ok(());
+            }
         }
         if filter.status == Some(MessageStatus::DeadLetter) {
             return self.fill_dead(shared, target, filter, budget);
