@@ -14,7 +14,7 @@ use crate::test::{Parts, Tally};
 /// How long one file may take; the longest sleeps for most of a minute by itself.
 const FILE_LIMIT: Duration = Duration::from_mins(15);
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "test_queue",
     "test_push",
     "test_pop",
@@ -27,6 +27,7 @@ const FILES: [&str; 12] = [
     "test_complete",
     "test_transaction",
     "test_transaction_lease_fencing",
+    "test_reads",
 ];
 
 /// A secret for the tests that sign tokens with it.

@@ -1,9 +1,11 @@
-//! The program from outside: exit codes, the FATAL line, what it prints.
+//! The program from outside: exit codes, the FATAL line, what it prints, and what it answers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 mod auth;
+mod client;
 mod encrypted;
 mod program;
+mod reads;
 mod tenants;
 
 use std::process::{Command, Output};

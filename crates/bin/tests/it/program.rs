@@ -48,6 +48,11 @@ impl Program {
         }
     }
 
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Asks it; the status and the body.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         self.call_as("", method, path, body)

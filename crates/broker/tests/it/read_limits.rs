@@ -92,7 +92,7 @@ async fn a_queue_with_many_partitions() {
     // The one that an estimate would not meet.
     let most = items[PARTITIONS / 2 + 7];
     items.extend(std::iter::repeat_n(most, 500));
-    rig.api().push(T, PushBatch::Items(&items), Duration::from_secs(60)).await.unwrap();
+    rig.api().push(T, PushBatch::Items(&items), Duration::from_mins(1)).await.unwrap();
     let total = (PARTITIONS + 500) as u64;
 
     let api = rig.api();

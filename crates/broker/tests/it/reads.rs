@@ -83,7 +83,7 @@ async fn run(ops: Vec<Op>, dice: Dice) {
                 model.push(&rig, queue, &format!("p{partition}"), count, bytes).await;
             }
             Op::Take { queue, group, batch, verdict } => {
-                take(&rig, queue, group, batch, verdict).await
+                take(&rig, queue, group, batch, verdict).await;
             }
             Op::Advance(micros) => rig.clock.advance_us(micros),
             Op::DeleteQueue(queue) => {
@@ -132,8 +132,8 @@ async fn take(rig: &Rig, queue: usize, group: usize, batch: u32, verdict: Option
 /// Everything comes back by offset, with what each message does; it is what the other questions are checked against.
 async fn check_fetch_of_all(rig: &Rig, model: &Model) -> Vec<Part> {
     let mut parts = Vec::new();
-    for queue in 0..2 {
-        let detail = rig.api().queue(T, QUEUES[queue].into(), 100).await.unwrap().unwrap();
+    for (queue, queue_name) in QUEUES.into_iter().enumerate().take(2) {
+        let detail = rig.api().queue(T, queue_name.into(), 100).await.unwrap().unwrap();
         assert_eq!(
             detail.partitions.len(),
             model.pushed.keys().filter(|(of, _)| *of == queue).count()
@@ -141,7 +141,7 @@ async fn check_fetch_of_all(rig: &Rig, model: &Model) -> Vec<Part> {
         for row in detail.partitions {
             let pushed = &model.pushed[&(queue, row.name.clone())];
             let entry = FetchEntry {
-                queue: QUEUES[queue].into(),
+                queue: queue_name.into(),
                 partition: row.name.clone(),
                 offset: 0,
                 bytes_max: u64::MAX,
@@ -166,7 +166,7 @@ async fn check_fetch_of_all(rig: &Rig, model: &Model) -> Vec<Part> {
             assert!(messages.is_sorted_by_key(|message| message.created));
             assert_eq!(row.oldest, messages.first().map(|message| message.created));
             assert_eq!(row.newest, messages.last().map(|message| message.created));
-            parts.push(Part { queue: QUEUES[queue], name: row.name, number: row.id, messages });
+            parts.push(Part { queue: queue_name, name: row.name, number: row.id, messages });
         }
     }
     parts
