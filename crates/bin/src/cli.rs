@@ -30,6 +30,7 @@ Settings are environment variables, read once at start. Those that matter first:
   QUEEN_BIND_ADDR            address to listen on (0.0.0.0); 127.0.0.1 for this machine only
   QUEEN_RAFT_DIR             data directory (/var/lib/queen/raft)
   QUEEN_QLOG_SHARDS          shared logs instead of one per queue; chosen when the directory is made
+  JWT_ENABLED, JWT_SECRET    ask callers for a token; without, everybody may do everything
   LOG_LEVEL, QUEEN_LOG_JSON  what is logged, and how; to standard error
 
 `queen config` lists all of them with the values that a start would use now.
