@@ -8,8 +8,14 @@ from queen import Queen
 
 @pytest_asyncio.fixture
 async def client():
-    """A client of QUEEN_SERVER_URL, closed after the test."""
-    queen = Queen(os.environ["QUEEN_SERVER_URL"])
+    """A client of QUEEN_SERVER_URL, closed after the test; QUEEN_TEST_FORMS switches every binary form on."""
+    forms = bool(os.environ.get("QUEEN_TEST_FORMS"))
+    queen = Queen(
+        os.environ["QUEEN_SERVER_URL"],
+        binary_push=forms,
+        push_compression=forms,
+        framed_pop=forms,
+    )
     try:
         yield queen
     finally:

@@ -14,7 +14,8 @@ use crate::test::{Parts, Tally};
 /// How long one file may take; the longest sleeps for most of a minute by itself.
 const FILE_LIMIT: Duration = Duration::from_mins(15);
 
-const FILES: [&str; 13] = [
+/// The files of the message API.
+const FILES: [&str; 14] = [
     "test_queue",
     "test_push",
     "test_pop",
@@ -28,73 +29,130 @@ const FILES: [&str; 13] = [
     "test_transaction",
     "test_transaction_lease_fencing",
     "test_reads",
+    "test_auth",
 ];
 
-/// A secret for the tests that sign tokens with it.
-const SECRET: &str = "a secret of the client's own tests";
-
-/// Tests of one file, and the node that they want.
-struct Case {
-    file: &'static str,
-    /// Which of its tests: pytest's `-k`, or all.
-    select: Option<&'static str>,
-    /// Settings of the node; the tests see them too.
-    settings: &'static [(&'static str, &'static str)],
-}
-
-/// One file has tests for a node that asks for tokens, and one for a node that does not.
-const AUTH: [Case; 2] = [
-    Case { file: "test_auth", select: Some("without_auth"), settings: &[] },
-    Case {
-        file: "test_auth",
-        select: Some("jwt"),
-        settings: &[("JWT_ENABLED", "true"), ("JWT_SECRET", SECRET)],
-    },
+/// Those that push, pop, acknowledge and transact: run again with every binary form switched on.
+const FORMS: [&str; 10] = [
+    "test_push",
+    "test_pop",
+    "test_consume",
+    "test_ack_commit",
+    "test_ack_window",
+    "test_dlq",
+    "test_docs",
+    "test_complete",
+    "test_transaction",
+    "test_transaction_lease_fencing",
 ];
 
-/// Runs every file as a part of its own.
+/// Secret of the node that the tests of authentication talk to.
+const SECRET: &str = "a secret of the tests, long enough for every HMAC";
+
+/// Runs every file as a part of its own, in each way.
 pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
     let tests = match python.client_tests() {
         Ok(tests) => tests,
         Err(reason) => return parts.run("client tests", || Err(reason)),
     };
-    let all = FILES.map(|file| Case { file, select: None, settings: &[] });
-    for case in all.iter().chain(&AUTH) {
-        let Case { file, select, .. } = case;
-        let name = [Some(*file), *select].into_iter().flatten().collect::<Vec<_>>().join(" ");
-        parts.run(&format!("client {name}"), || run(&tests, case, binary, python));
+    let suite = Suite { tests: &tests, binary, python };
+    for file in FILES {
+        parts.run(&format!("client {file}"), || suite.alone(&Run::of(file)));
+    }
+    let with_tokens = Run { only: Some("jwt"), secret: Some(SECRET), ..Run::of("test_auth") };
+    parts.run("client test_auth, tokens", || suite.alone(&with_tokens));
+    for file in FORMS {
+        let run = Run { forms: true, ..Run::of(file) };
+        parts.run(&format!("client {file}, binary"), || suite.alone(&run));
+    }
+    parts.run("client, a restart between files", || suite.restarting());
+}
+
+/// One run of one file.
+#[derive(Clone, Copy)]
+struct Run {
+    file: &'static str,
+    /// Only the tests whose names hold this.
+    only: Option<&'static str>,
+    secret: Option<&'static str>,
+    /// Whether the client sends and takes the binary forms.
+    forms: bool,
+}
+
+impl Run {
+    fn of(file: &'static str) -> Self {
+        // The other tests of this file need a node with a secret.
+        let only = (file == "test_auth").then_some("without_auth");
+        Self { file, only, secret: None, forms: false }
     }
 }
 
-fn run(tests: &Path, case: &Case, binary: &Path, python: &Python) -> anyhow::Result<Tally> {
-    let scratch = Scratch::new(case.file)?;
-    let plain = NodeOptions::below(scratch.path(), binary)?;
-    let options =
-        case.settings.iter().fold(plain, |options, (name, value)| options.set(name, value));
-    let node = Node::start(&options)?;
-    let report = scratch.path().join("report.xml");
-    let mut command = python.command();
-    command
-        .current_dir(tests)
-        .env("QUEEN_SERVER_URL", options.url())
-        .env("QUEEN_URL", options.url())
-        .args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--junitxml"])
-        .arg(&report)
-        .arg(format!("{}.py", case.file));
-    command.envs(case.settings.iter().copied());
-    if let Some(select) = case.select {
-        command.args(["-k", select]);
+struct Suite<'a> {
+    tests: &'a Path,
+    binary: &'a Path,
+    python: &'a Python,
+}
+
+impl Suite<'_> {
+    /// One file against a node of its own.
+    fn alone(&self, run: &Run) -> anyhow::Result<Tally> {
+        let scratch = Scratch::new(run.file)?;
+        let mut options = NodeOptions::below(scratch.path(), self.binary)?;
+        if let Some(secret) = run.secret {
+            options = options.set("JWT_ENABLED", "true").set("JWT_SECRET", secret);
+        }
+        let node = Node::start(&options)?;
+        let tally = self.run(run, &options, scratch.path())?;
+        node.stop()?;
+        Ok(tally)
     }
-    let done = capture(&mut command, FILE_LIMIT)?;
-    let counts = fs::read_to_string(&report)
-        .with_context(|| format!("pytest left no report\n{}", tail(&done.text, 60)))?;
-    let tally = junit_tally(&counts)?;
-    if tally.failed > 0 || !done.status.success() {
-        println!("{}\n--- the node's log\n{}", tail(&done.text, 120), options.log_tail());
+
+    /// All files against one directory; the node is killed and started again between two of them.
+    fn restarting(&self) -> anyhow::Result<Tally> {
+        let scratch = Scratch::new("restarting")?;
+        let options = NodeOptions::below(scratch.path(), self.binary)?;
+        let mut sum = Tally::default();
+        let mut node = Node::start(&options)?;
+        for (at, file) in FILES.into_iter().enumerate() {
+            if at % 2 == 1 {
+                node.stop()?;
+            } else {
+                node.kill();
+            }
+            node = Node::start(&options)?;
+            let tally = self.run(&Run::of(file), &options, scratch.path())?;
+            sum.passed += tally.passed;
+            sum.failed += tally.failed;
+        }
+        node.stop()?;
+        Ok(sum)
     }
-    ensure!(done.status.success() || tally.failed > 0, "pytest ended with {}", done.status);
-    node.stop()?;
-    Ok(tally)
+
+    fn run(&self, run: &Run, options: &NodeOptions, scratch: &Path) -> anyhow::Result<Tally> {
+        let report = scratch.join("report.xml");
+        let mut command = self.python.command();
+        command
+            .current_dir(self.tests)
+            .env("QUEEN_SERVER_URL", options.url())
+            .env("QUEEN_URL", options.url())
+            .env("QUEEN_TEST_FORMS", if run.forms { "1" } else { "" })
+            .env("JWT_SECRET", run.secret.unwrap_or_default())
+            .args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--junitxml"])
+            .arg(&report)
+            .arg(format!("{}.py", run.file));
+        if let Some(only) = run.only {
+            command.args(["-k", only]);
+        }
+        let done = capture(&mut command, FILE_LIMIT)?;
+        let counts = fs::read_to_string(&report)
+            .with_context(|| format!("pytest left no report\n{}", tail(&done.text, 60)))?;
+        let tally = junit_tally(&counts)?;
+        if tally.failed > 0 || !done.status.success() {
+            println!("{}\n--- the node's log\n{}", tail(&done.text, 120), options.log_tail());
+        }
+        ensure!(done.status.success() || tally.failed > 0, "pytest ended with {}", done.status);
+        Ok(tally)
+    }
 }
 
 /// Reads the counts of a junit report; whatever did not pass failed, skips included.

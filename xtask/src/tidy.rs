@@ -52,28 +52,39 @@ pub(crate) fn check() -> anyhow::Result<()> {
 }
 
 /// The page that the program prints.
-const SETTINGS_PAGE: &str = "docs/config.md";
+/// Pages that the program prints, and the command that prints each.
+const GENERATED: [(&str, &str); 2] = [("docs/config.md", "config"), ("docs/http.md", "api")];
 
-fn settings_page(binary: &Path) -> anyhow::Result<String> {
-    let mut command = Command::new(binary);
-    command.env_clear().args(["config", "--markdown"]);
-    shell::must(&mut command, Duration::from_mins(1))
+fn page(binary: &Path, command: &str) -> anyhow::Result<String> {
+    let mut process = Command::new(binary);
+    process.env_clear().args([command, "--markdown"]);
+    shell::must(&mut process, Duration::from_mins(1))
 }
 
 /// Whether the generated pages are what the program prints.
 pub(crate) fn check_generated(binary: &Path) -> anyhow::Result<()> {
-    let wanted = settings_page(binary)?;
-    let found = fs::read_to_string(shell::root().join(SETTINGS_PAGE)).unwrap_or_default();
-    let mut pairs = wanted.lines().zip(found.lines());
-    let line = pairs.position(|(wanted, found)| wanted != found);
-    let line = line.unwrap_or_else(|| wanted.lines().count().min(found.lines().count()));
-    let text = "not what `queen config --markdown` prints; `cargo xtask fix` writes it";
-    report((wanted != found).then(|| Finding::new(SETTINGS_PAGE, line + 1, text)))
+    let mut findings = Vec::new();
+    for (file, command) in GENERATED {
+        let wanted = page(binary, command)?;
+        let found = fs::read_to_string(shell::root().join(file)).unwrap_or_default();
+        if wanted == found {
+            continue;
+        }
+        let mut pairs = wanted.lines().zip(found.lines());
+        let line = pairs.position(|(wanted, found)| wanted != found);
+        let line = line.unwrap_or_else(|| wanted.lines().count().min(found.lines().count()));
+        let text = "not what the program prints with `--markdown`; `cargo xtask fix` writes it";
+        findings.push(Finding::new(file, line + 1, text));
+    }
+    report(findings)
 }
 
 /// Writes the generated pages.
 pub(crate) fn write_generated(binary: &Path) -> anyhow::Result<()> {
-    Ok(fs::write(shell::root().join(SETTINGS_PAGE), settings_page(binary)?)?)
+    for (file, command) in GENERATED {
+        fs::write(shell::root().join(file), page(binary, command)?)?;
+    }
+    Ok(())
 }
 
 fn report(findings: impl IntoIterator<Item = Finding>) -> anyhow::Result<()> {

@@ -56,6 +56,12 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Print the description of the HTTP API, as the running broker has it at /api/v1/openapi.json.
+    Api {
+        /// Print the reference page (docs/http.md) instead.
+        #[arg(long)]
+        markdown: bool,
+    },
 }
 
 /// Does what the command line says; an error is the text of the FATAL line.
@@ -67,6 +73,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
             logging::start(&settings)?;
             start::run(&settings, &environment, node::open)
         }
+        Some(Command::Api { markdown: true }) => print(&queen_http::api_markdown()),
+        Some(Command::Api { markdown: false }) => print(&queen_http::api_document()),
         Some(Command::Config { markdown: true }) => print(&show::markdown()),
         Some(Command::Config { markdown: false }) => {
             print(&show::table(&Settings::read(&Environment::of_process())?))

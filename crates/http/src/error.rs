@@ -251,7 +251,7 @@ impl From<CallError> for ApiError {
     }
 }
 
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// A JSON answer.
 pub(crate) fn json(status: StatusCode, body: Json) -> Answer {

@@ -30,6 +30,7 @@ mod conn;
 mod error;
 mod gate;
 mod json;
+mod openapi;
 mod options;
 mod origin;
 mod query;
@@ -45,6 +46,7 @@ pub use auth::{
     Keeper, Role, RoleNames, Roles, UnknownAlgorithm,
 };
 pub use gate::Gate;
+pub use openapi::{document_text as api_document, markdown as api_markdown};
 pub use options::{AppOptions, ServeOptions, Source, SubscribeDefault};
 pub use server::serve;
 pub use stats::HttpStats;

@@ -26,19 +26,18 @@ mod table;
 mod transaction;
 
 use bytes::Bytes;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use queen_broker::api::{Api, Label, LetterRef, PopTarget};
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
-use crate::error::{Answer, ApiError};
+use crate::error::{self, Answer, ApiError};
+use crate::openapi;
 pub(crate) use push::PARTITION_DEFAULT;
 pub(crate) use shared::wide;
-use table::{Effect, Op, RouteSpec, SEGMENTS_MAX};
-
-#[cfg(test)]
-pub(crate) use table::TABLE;
+use table::{Effect, SEGMENTS_MAX};
+pub(crate) use table::{Op, RouteSpec, TABLE};
 
 /// A route of the table with the names of one request.
 #[derive(Debug)]
@@ -152,6 +151,7 @@ pub(crate) async fn dispatch<A: Api>(
             let group = name();
             groups::delete(call, group, Some(name())).await
         }
+        Op::OpenApi => Ok(error::answer(StatusCode::OK, error::JSON, openapi::text())),
         Op::Health => Ok(health::health(call)),
         Op::Metrics => Ok(metrics::json(call)),
         Op::Prometheus => Ok(metrics::prometheus(call)),

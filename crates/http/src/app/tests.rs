@@ -58,16 +58,18 @@ async fn status(app: &App<Broker>, method: &str, path: &str, token: Option<&str>
 fn documented(method: &str, path: &str) -> Level {
     let below = |prefixes: &[&str]| prefixes.iter().any(|prefix| path.starts_with(prefix));
     let is = |paths: &[&str]| paths.contains(&path);
-    let is_public = is(&["/", "/health", "/metrics", "/metrics/prometheus"])
-        || is(&["/auth/me", "/auth/login", "/auth/logout"])
-        || below(&["/assets/", "/favicon"]);
+    let is_public =
+        is(&["/", "/health", "/metrics", "/metrics/prometheus", "/api/v1/openapi.json"])
+            || is(&["/auth/me", "/auth/login", "/auth/logout"])
+            || below(&["/assets/", "/favicon"]);
     let is_deleted = below(&["/api/v1/resources/queues/", "/api/v1/consumer-groups/"]);
     let is_read = is(&["/status"])
         || below(&["/api/v1/status", "/api/v1/analytics", "/api/v1/resources/"])
         || below(&["/api/v1/messages", "/api/v1/consumer-groups", "/api/v1/dlq"])
         || below(&["/api/v1/traces", "/api/v1/kv", "/api/v1/timers", "/api/v1/ephemeral/queues"]);
     let is_read_by_post = is(&["/api/v1/fetch", "/api/v1/fetch/offsets"])
-        || is(&["/api/v1/partitions/changed", "/streams/v1/state/get"]);
+        || is(&["/api/v1/partitions/changed", "/streams/v1/state/get"])
+        || is(&["/api/v1/consumer-groups/positions"]);
     match method {
         _ if is_public => Level::Public,
         _ if below(&["/api/v1/system/", "/internal/"]) => Level::Admin,
