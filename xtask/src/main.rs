@@ -16,6 +16,7 @@ mod node;
 mod python;
 mod readme;
 mod rng;
+mod schema;
 mod shell;
 mod suite;
 mod test;
@@ -41,6 +42,8 @@ cargo xtask COMMAND
   chaos [--kill] [--power] [--seconds N] [--seed N] [--binary PATH]
                    a real node under load, killed and power-cut at random moments; another program in its
                    place, such as one that does not sync, shows what the checks find
+  schema [--seconds N]
+                   calls made up from the description of the API, against a real node
   crash [--long] [--seed N] [--drop-sync N|all]
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
   bench [SCENARIO ...] [--full]
@@ -66,6 +69,7 @@ fn run() -> anyhow::Result<()> {
         Some("test") => test::test(args),
         Some("demo") => demo::demo(args),
         Some("chaos") => chaos::chaos(args),
+        Some("schema") => schema::schema(args),
         Some("crash") => crash::run(&args.rest()),
         Some("bench") => bench::run(&args.rest()),
         None | Some("help" | "--help" | "-h") => {

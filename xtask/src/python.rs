@@ -25,9 +25,14 @@ pub(crate) struct Python {
 impl Python {
     /// Makes the environment, or takes the one made from the same list before.
     pub(crate) fn set_up() -> anyhow::Result<Self> {
-        let list = directory().join("requirements.txt");
+        Self::from_list("requirements.txt", "venv")
+    }
+
+    /// The same from another list, at a place of its own.
+    pub(crate) fn from_list(list: &str, place: &str) -> anyhow::Result<Self> {
+        let list = directory().join(list);
         let wanted = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
-        let place = shell::target()?.join("venv");
+        let place = shell::target()?.join(place);
         let stamp = place.join("requirements.done");
         let bare = place.join("packages");
         let is_current = fs::read_to_string(&stamp).is_ok_and(|text| text == wanted);

@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::chaos::{self, ChaosOptions};
 use crate::python::Python;
 use crate::shell::{self, capture, tail};
-use crate::{decode, demo, node, readme, suite};
+use crate::{decode, demo, node, readme, schema, suite};
 
 /// How long the workspace's tests may take, building included.
 const WORKSPACE_LIMIT: Duration = Duration::from_hours(1);
@@ -52,11 +52,15 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
             let lines = (!is_slow).then_some(SHORT_DEMO_LINES);
             parts.run("demo", || demo::run(&binary, &python, lines));
             if is_slow {
+                parts.run("generated calls", || schema::run(&binary, 60));
                 let options = ChaosOptions { seconds: 120, ..ChaosOptions::default() };
                 parts.run("chaos", || chaos::run(&binary, &options));
             }
         }
         Err(reason) => parts.run("preparation", || Err(reason)),
+    }
+    if parts.sum == Tally::default() {
+        bail!("no part has such a name");
     }
     let Tally { passed, failed } = parts.sum;
     println!("{passed} passed, {failed} failed");
