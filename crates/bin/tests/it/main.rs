@@ -6,6 +6,7 @@ mod client;
 mod encrypted;
 mod program;
 mod reads;
+mod security;
 mod tenants;
 
 use std::process::{Command, Output};

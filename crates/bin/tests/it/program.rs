@@ -40,6 +40,8 @@ impl Program {
             let Ok(line) = program.lines.recv() else { return Err(program.log.join("\n")) };
             if let Some((_, rest)) = line.split_once("serving address=") {
                 program.address.push_str(rest.split(' ').next().unwrap());
+            } else if line.starts_with('{') && line.contains("\"serving\"") {
+                program.address.push_str(field(&line, "address"));
             }
             program.log.push(line);
             if !program.address.is_empty() {
