@@ -213,7 +213,8 @@ impl Core {
         let [files, bytes] = &metrics.log_storage;
         files.set(stats.files as f64);
         bytes.set(stats.bytes as f64);
-        metrics.parked.set(self.machine.cycle().parked() as f64);
+        let parked = self.machine.cycle().parked() + self.shared.arrivals.waiting();
+        metrics.parked.set(parked as f64);
         metrics.group_logs.set(stats.logs_touched as f64 / stats.groups.max(1) as f64);
         if stats.appended_bytes - self.seen.checkpoint_at >= self.checkpoint_bytes {
             self.seen.checkpoint_at = stats.appended_bytes;

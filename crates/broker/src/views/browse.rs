@@ -24,7 +24,7 @@ use stream::{Budget, Filter, Stream};
 
 /// Partitions that one merge holds at most: those with the newest messages.
 const STREAMS_MAX: usize = 20_000;
-/// Payload bytes of one page; it ends early beyond.
+/// Bytes of payloads and transactionIds in one page; it ends early beyond.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Record bytes read for one page; it ends early beyond.
 const READ_MAX: usize = 128 * 1024 * 1024;
@@ -192,7 +192,7 @@ fn rows(
         }
         // It was removed since it was found.
         let Some(shown) = read.remove(&key) else { continue };
-        bytes += shown.message.data.len();
+        bytes += shown.message.data.len() + shown.message.transaction_id.len();
         rows.extend(row(shared, target, place.id, shown, query));
         if bytes >= BYTES_MAX || read_bytes >= READ_MAX {
             break;

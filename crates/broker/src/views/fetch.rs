@@ -17,8 +17,10 @@ use crate::core::Shared;
 
 /// Messages of one entry at most.
 const MESSAGES_MAX: usize = 10_000;
-/// Payload bytes of one call, whatever it asks for: what is left over is asked for again.
-const BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Bytes that the messages of one call take up, whatever it asks for: what is left over is asked for again.
+const HELD_MAX: u64 = 32 * 1024 * 1024;
+/// Bytes of a message beside its payload and its texts.
+const MESSAGE_OVERHEAD: u64 = 160;
 /// Record bytes that one call reads: few wanted messages may lie in large records.
 const READ_MAX: u64 = 256 * 1024 * 1024;
 /// Record bytes of one read of the log.
@@ -30,12 +32,26 @@ const ENTRIES_PER_HOLD: usize = 256;
 pub(crate) struct Fetch {
     tenant: Tenant,
     readings: Vec<Reading>,
-    /// Payload bytes that the call may still take.
-    bytes_left: u64,
-    /// Record bytes that it may still read.
-    read_left: u64,
-    taken: u64,
+    room: Room,
     bytes_min: u64,
+}
+
+/// What the call as a whole may still take.
+struct Room {
+    /// Payload bytes, as its caller wants it.
+    bytes: u64,
+    /// Bytes that its messages take up here.
+    held: u64,
+    /// Record bytes read.
+    read: u64,
+    /// Payload bytes taken so far; a message counts at least 1.
+    taken: u64,
+}
+
+impl Room {
+    fn is_spent(&self) -> bool {
+        self.bytes == 0 || self.held == 0 || self.read == 0
+    }
 }
 
 struct Reading {
@@ -59,9 +75,12 @@ impl Fetch {
         };
         Self {
             tenant: request.tenant,
-            bytes_left: request.bytes_max.clamp(1, BYTES_MAX),
-            read_left: READ_MAX,
-            taken: 0,
+            room: Room {
+                bytes: request.bytes_max.max(1),
+                held: HELD_MAX,
+                read: READ_MAX,
+                taken: 0,
+            },
             bytes_min: request.bytes_min,
             readings: request.entries.into_iter().map(reading).collect(),
         }
@@ -83,14 +102,10 @@ impl Fetch {
 
     /// Whether there is nothing to wait for.
     pub(crate) fn is_enough(&self) -> bool {
-        self.taken >= self.bytes_min
-            || self.is_spent()
+        self.room.taken >= self.bytes_min
+            || self.room.is_spent()
             || self.readings.iter().any(|reading| reading.answer.error.is_some())
             || self.readings.iter().all(|reading| reading.full)
-    }
-
-    fn is_spent(&self) -> bool {
-        self.bytes_left == 0 || self.read_left == 0
     }
 
     /// What more messages would arrive in.
@@ -119,11 +134,11 @@ impl Fetch {
         let qlog = shared.reader.qlog();
         let log = qlog.log_of(queue_id(self.tenant, &reading.entry.queue), Some(id));
         let end = reading.answer.bounds.high_watermark;
-        while reading.next < end && !reading.full && self.bytes_left > 0 && self.read_left > 0 {
+        while reading.next < end && !reading.full && !self.room.is_spent() {
             let room = MESSAGES_MAX.saturating_sub(reading.answer.messages.len()) as u64;
             let limit = ReadLimit {
                 messages: u32::try_from(room.min(end - reading.next)).unwrap_or(u32::MAX),
-                bytes: reading.bytes_left.min(self.bytes_left).min(WINDOW_BYTES),
+                bytes: reading.bytes_left.min(self.room.bytes).min(WINDOW_BYTES),
             };
             let records = qlog.read(log, id, Offset(reading.next), limit);
             let records = records.map_err(|error| damaged(shared, error))?;
@@ -132,17 +147,17 @@ impl Fetch {
                 return check_missing(shared, id, reading.next);
             }
             for record in &records {
-                self.read_left = self.read_left.saturating_sub(record.payload.len() as u64);
+                self.room.read = self.room.read.saturating_sub(record.payload.len() as u64);
                 let first = reading.answer.messages.len();
                 let raw_len = messages_of(shared, id, record, reading.next..end, |shown| {
-                    reading.take(shown.message, &mut self.bytes_left, &mut self.taken)
+                    reading.take(shown.message, &mut self.room)
                 })?;
                 let taken = reading.answer.messages.get_mut(first..).unwrap_or_default();
                 let used: usize = taken.iter().map(|message| message.data.len()).sum();
                 if used < raw_len / 2 {
                     taken.iter_mut().for_each(detach);
                 }
-                if reading.full || self.bytes_left == 0 || self.read_left == 0 {
+                if reading.full || self.room.is_spent() {
                     break;
                 }
             }
@@ -176,21 +191,24 @@ impl Reading {
         self.answer = Fetched { messages: Vec::new(), bounds, error: Some(error) };
     }
 
-    /// Takes the next message if there is room for it.
-    fn take(&mut self, message: Message, bytes_left: &mut u64, taken: &mut u64) -> bool {
+    /// Takes the next message if there is room for it; whether there may be room for another.
+    fn take(&mut self, message: Message, room: &mut Room) -> bool {
         let bytes = (message.data.len() as u64).max(1);
-        let is_first = self.answer.messages.is_empty();
-        if !is_first && (bytes > self.bytes_left || bytes > *bytes_left) {
+        let texts = message.transaction_id.len() as u64;
+        let held = bytes + texts + MESSAGE_OVERHEAD;
+        let fits = bytes <= self.bytes_left && bytes <= room.bytes && held <= room.held;
+        if !fits && !self.answer.messages.is_empty() {
             self.full = true;
             return false;
         }
         self.answer.messages.push(message);
         self.next += 1;
         self.bytes_left = self.bytes_left.saturating_sub(bytes);
-        *bytes_left = bytes_left.saturating_sub(bytes);
-        *taken = taken.saturating_add(bytes);
+        room.bytes = room.bytes.saturating_sub(bytes);
+        room.held = room.held.saturating_sub(held);
+        room.taken = room.taken.saturating_add(bytes);
         self.full = self.bytes_left == 0 || self.answer.messages.len() >= MESSAGES_MAX;
-        !self.full && *bytes_left > 0
+        !self.full && !room.is_spent()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use queen_record::ids::{Micros, Offset, PartitionId};
 use queen_state::{GroupNumber, Partition};
@@ -29,8 +28,6 @@ pub(crate) struct QueueFigures {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFigures {
     pub(crate) number: GroupNumber,
-    pub(crate) name: Arc<str>,
-    pub(crate) cursors: u64,
     pub(crate) with_lag: u64,
     pub(crate) lag: u64,
     pub(crate) consumed: u64,
@@ -40,8 +37,6 @@ pub(crate) struct GroupFigures {
 
 #[derive(Default)]
 struct GroupSum {
-    name: Arc<str>,
-    cursors: u64,
     with_lag: u64,
     lag: u64,
     consumed: u64,
@@ -88,12 +83,8 @@ impl Gathering {
         }
         for group in queue.groups() {
             let Some(cursor) = state.cursor(id, group.number) else { continue };
-            let sum = self
-                .groups
-                .entry(group.number)
-                .or_insert_with(|| GroupSum { name: group.name.clone(), ..GroupSum::default() });
+            let sum = self.groups.entry(group.number).or_default();
             let (lag, wanted) = left(row, cursor.committed);
-            sum.cursors += 1;
             sum.consumed += cursor.consumed;
             sum.lag += lag;
             if lag > 0 {
@@ -113,8 +104,8 @@ impl Gathering {
         let Counts { total, pending, processing, .. } = &mut self.counts;
         [total, pending, processing].into_iter().for_each(scaled);
         for sum in self.groups.values_mut() {
-            let GroupSum { cursors, with_lag, lag, consumed, .. } = sum;
-            [cursors, with_lag, lag, consumed].into_iter().for_each(scaled);
+            let GroupSum { with_lag, lag, consumed, .. } = sum;
+            [with_lag, lag, consumed].into_iter().for_each(scaled);
         }
     }
 
@@ -135,9 +126,9 @@ impl Gathering {
         let oldest = self.oldest.find(shared, route, lookups)?;
         let mut groups = Vec::with_capacity(self.groups.len());
         for (number, sum) in self.groups {
-            let GroupSum { name, cursors, with_lag, lag, consumed, oldest } = sum;
+            let GroupSum { with_lag, lag, consumed, oldest } = sum;
             let oldest = oldest.find(shared, route, lookups)?;
-            groups.push(GroupFigures { number, name, cursors, with_lag, lag, consumed, oldest });
+            groups.push(GroupFigures { number, with_lag, lag, consumed, oldest });
         }
         Ok(QueueFigures { counts, oldest, groups, taken: self.now })
     }

@@ -32,17 +32,21 @@ pub(crate) fn groups(shared: &Arc<Shared>, tenant: Tenant) -> Result<Vec<GroupSu
     for queue in &figured {
         let state = shared.state.read();
         let Some(row) = queue.target.queue(&state) else { continue };
-        for group in &queue.figures.groups {
-            let found = row.group_by_number(group.number);
+        for group in row.groups().filter(|group| group.cursor_count > 0) {
+            // A walk that is some time ago may not have met it.
+            let met = &queue.figures.groups;
+            let found = met.binary_search_by_key(&group.number, |figures| figures.number);
+            let figures = found.ok().and_then(|at| met.get(at));
+            let oldest = figures.and_then(|figures| figures.oldest);
             rows.push(GroupSummary {
                 group: group.name.clone(),
                 queue: queue.target.name.clone(),
-                cursors: group.cursors,
-                with_lag: group.with_lag,
-                lag: group.lag,
-                lag_seconds: group.oldest.map_or(0, |oldest| seconds_since(oldest, now)),
-                consumed: group.consumed,
-                subscription: found.and_then(subscription),
+                cursors: group.cursor_count,
+                with_lag: figures.map_or(0, |figures| figures.with_lag),
+                lag: figures.map_or(0, |figures| figures.lag),
+                lag_seconds: oldest.map_or(0, |oldest| seconds_since(oldest, now)),
+                consumed: figures.map_or(0, |figures| figures.consumed),
+                subscription: subscription(group),
             });
         }
     }

@@ -84,13 +84,17 @@ pub(crate) fn all(shared: &Arc<Shared>, tenant: Tenant) -> Result<Vec<Figured>, 
 
 /// What the last walk over a large queue found; sees to it that there will be one.
 fn remembered(shared: &Arc<Shared>, id: Uuid, target: &Target) -> Option<Arc<QueueFigures>> {
-    let mut inner = shared.sampled.0.lock();
-    inner.read = shared.clock.now();
-    if !std::mem::replace(&mut inner.is_walking, true) {
-        tokio::spawn(walk(Arc::downgrade(shared)));
+    let (known, was_walking) = {
+        let mut inner = shared.sampled.0.lock();
+        inner.read = shared.clock.now();
+        let new = || Large { target: target.clone(), figures: None };
+        let known = inner.queues.entry(id).or_insert_with(new).figures.clone();
+        (known, std::mem::replace(&mut inner.is_walking, true))
+    };
+    if !was_walking {
+        tokio::spawn(walk(Walking(Arc::downgrade(shared))));
     }
-    let new = || Large { target: target.clone(), figures: None };
-    inner.queues.entry(id).or_insert_with(new).figures.clone()
+    known
 }
 
 /// Says that nobody walks when it goes, however that comes about.
@@ -105,8 +109,7 @@ impl Drop for Walking {
 }
 
 /// Goes round the large queues of all tenants until nobody has asked for a while, or the node is gone.
-async fn walk(shared: Weak<Shared>) {
-    let walking = Walking(shared);
+async fn walk(walking: Walking) {
     while let Some(queues) = walking.0.upgrade().and_then(|shared| wanted(&shared)) {
         for (id, target) in queues {
             if walk_queue(&walking.0, id, &target).await.is_none() {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use queen_broker::api::{
-    AckStatus, Api, CallError, DeadLetterQuery, FramedGroup, LetterRef, MessageDetail,
-    PartitionRef, PopAnswer, PopRequest, PushBatch, PushItem, Reads, ReplayEnd, ReplayTo,
-    Transaction, TransactionAnswer,
+    AckStatus, Api, CallError, DeadLetterQuery, FetchEntry, FetchRequest, FramedGroup, LetterRef,
+    MessageDetail, MessageQuery, PartitionRef, PopAnswer, PopRequest, PushBatch, PushItem, Reads,
+    ReplayEnd, ReplayTo, Transaction, TransactionAnswer,
 };
 use queen_broker::cipher::EncryptionKey;
 use queen_io::SimDisk;
@@ -238,6 +238,46 @@ async fn a_message_that_does_not_open_is_an_error_and_stays() {
     assert_eq!(popped.claims[0].attempt, 1, "nor leased");
     assert_eq!(dead_payloads(&rig).await.unwrap(), ["{\"id\":\"1\"}"]);
     assert!(rig.api().health().serving);
+}
+
+/// The payload at an offset of the first partition, and what the message list says of it.
+async fn by_offset(rig: &Rig, offset: u64) -> Result<(String, String, bool), CallError> {
+    let entry =
+        FetchEntry { queue: "q".to_owned(), partition: "p".to_owned(), offset, bytes_max: 1 };
+    let (wait, bytes_min) = (std::time::Duration::ZERO, 1);
+    let request =
+        FetchRequest { tenant: T, entries: vec![entry], bytes_max: u64::MAX, wait, bytes_min };
+    let fetched = rig.api().fetch(request).await;
+    let query = MessageQuery { tenant: T, limit: 10, ..MessageQuery::default() };
+    let listed = rig.api().messages(query).await;
+    assert_eq!(fetched.is_err(), listed.is_err());
+    let (mut fetched, listed) = (fetched?, listed?);
+    let text = |payload: &[u8]| String::from_utf8(payload.to_vec()).unwrap();
+    let message = fetched.remove(0).messages.remove(0);
+    let row = listed.rows.iter().find(|row| row.message.offset.0 == offset).unwrap();
+    Ok((text(&message.data), text(&row.message.data), row.encrypted))
+}
+
+#[tokio::test]
+async fn reads_by_offset_and_the_message_list_show_what_was_pushed() {
+    let mut rig = under_another_key().await;
+    rig.start_with(Some(key('a')));
+    let plain = "{\"id\":\"2\"}".to_owned();
+    assert_eq!(by_offset(&rig, 1).await, Ok((plain.clone(), plain, true)));
+    rig.configure("q", encrypted(false)).await;
+    rig.push("q", "p", &["3"]).await;
+    let plain = "{\"id\":\"3\"}".to_owned();
+    assert_eq!(by_offset(&rig, 2).await, Ok((plain.clone(), plain, false)));
+    for next in [Some(key('b')), None] {
+        rig.stop();
+        rig.disk.remove(Path::new(FILE));
+        rig.start_with(next);
+        let Err(CallError::Internal(text)) = by_offset(&rig, 0).await else {
+            panic!("an envelope")
+        };
+        assert!(text.contains("queue q, partition p, offset"), "{text}");
+        is_unhealthy(&rig, "queue q, partition p, offset").await;
+    }
 }
 
 /// The queue no longer says that it is encrypted and the node has no key: the lease goes back all the same.
