@@ -3,6 +3,7 @@
 
 mod auth;
 mod client;
+mod contract;
 mod encrypted;
 mod program;
 mod reads;
