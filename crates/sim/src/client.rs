@@ -5,15 +5,17 @@
 use std::time::Duration;
 
 use queen_broker::api::{
-    AckItem, AckStatus, PopRequest, PopTarget, PushBatch, PushItem, Subscribe,
+    AckItem, AckStatus, PopRequest, PopTarget, PushBatch, PushItem, Subscribe, TransactionAck,
 };
 use queen_broker::cipher::Sealing;
 use queen_broker::cycle::{
     AckCommand, AckDoneItem, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand,
-    ExtendCommand, Input, PartAnswer, PopCommand, PopGranted, PushCommand,
+    ExtendCommand, Input, PartAnswer, PopCommand, PopGranted, PushCommand, SeekCommand,
+    TransactionCommand, TransactionOutcome,
 };
-use queen_broker::prepare::prepare;
+use queen_broker::prepare::{Prepared, prepare};
 use queen_model::OptionsPatch;
+use queen_planner::consume::Place as SeekPlace;
 use queen_planner::push::PushVerdict;
 use queen_qlog::ReadLimit;
 use queen_record::hash::queue_id;
@@ -66,10 +68,21 @@ enum Waiting {
     Push(Vec<Item>, Vec<(u32, u32)>, Answer<Vec<PartAnswer>>),
     Pop(Popping, Answer<PopGranted>),
     Ack(Held, Vec<AckStatus>, Answer<Vec<AckDoneItem>>),
+    Transaction(Box<Bundle>, Answer<TransactionOutcome>),
+    Seek(Place, i64, Answer<u64>),
     Configure(String, Answer<queen_broker::api::Configured>),
     DeleteQueue(String, Answer<bool>),
     DeleteGroup(String, String, Answer<queen_broker::api::GroupDeleted>),
     Extend(Answer<queen_broker::api::Extended>),
+}
+
+/// A transaction that was sent.
+struct Bundle {
+    held: Vec<(Held, Vec<AckStatus>)>,
+    items: Vec<Item>,
+    places: Vec<(u32, u32)>,
+    /// Whether it must be refused, and then leave nothing.
+    refused: bool,
 }
 
 /// The client.
@@ -88,20 +101,7 @@ impl Client {
     /// # Errors
     /// When it is refused before it is sent.
     pub fn push(&mut self, node: &mut SimNode, items: Vec<Item>) -> Result<(), String> {
-        let refs: Vec<PushItem<'_>> = items
-            .iter()
-            .map(|item| PushItem {
-                queue: &item.queue,
-                partition: &item.partition,
-                transaction_id: Some(&item.transaction_id),
-                payload: &item.payload,
-                producer_sub: None,
-                trace_id: None,
-            })
-            .collect();
-        let prepared =
-            prepare(Tenant::DEFAULT, PushBatch::Items(&refs), node.ids(), 1, Sealing::PLAIN)
-                .map_err(|refused| refused.to_string())?;
+        let prepared = framed(node, &items)?;
         let (reply, answer) = channel();
         node.send(Input::Push(PushCommand { parts: prepared.parts, reply }));
         self.waiting.push(Waiting::Push(items, prepared.places, answer));
@@ -152,21 +152,78 @@ impl Client {
         let held = self.held.remove(0);
         let status = |at: usize| statuses.get(at).or(statuses.last()).copied();
         let statuses: Vec<AckStatus> = (0..held.messages.len()).filter_map(status).collect();
-        let item = |((_, transaction_id), status): (&(u64, String), &AckStatus)| AckItem {
-            transaction_id: transaction_id.clone(),
-            partition_id: Some(held.place.partition),
-            lease: held.lease.map(|lease| String::from_utf8_lossy(&lease.text()).into_owned()),
-            status: *status,
-            error: Some("the script says so".to_owned()),
-        };
-        let items = held.messages.iter().zip(&statuses).map(item).collect();
-        let applied = node.applied();
-        let lease = |what: &What| matches!(what, What::Leased(place, _) if *place == held.place);
-        node.history.end(applied, lease);
+        let items = ack_items(&held, &statuses);
+        end_lease(node, &held.place);
         let (reply, answer) = channel();
         let (tenant, group) = (Tenant::DEFAULT, held.place.group.clone());
         node.send(Input::Ack(AckCommand { tenant, group, items, reply }));
         self.waiting.push(Waiting::Ack(held, statuses, answer));
+    }
+
+    /// Sends a transaction that completes the oldest `count` claims and pushes `items`. One that is `spoiled` repeats an id
+    /// that is stored, and must be refused.
+    ///
+    /// # Errors
+    /// When it is refused before it is sent.
+    pub fn transact(
+        &mut self,
+        node: &mut SimNode,
+        count: usize,
+        items: Vec<Item>,
+        spoiled: bool,
+    ) -> Result<(), String> {
+        let count = count.min(self.held.len());
+        let held: Vec<Held> = if spoiled {
+            self.held.iter().take(count).cloned().collect()
+        } else {
+            self.held.drain(..count).collect()
+        };
+        let completed = |held: Held| {
+            let statuses = vec![AckStatus::Completed; held.messages.len()];
+            (held, statuses)
+        };
+        let held: Vec<(Held, Vec<AckStatus>)> = held.into_iter().map(completed).collect();
+        let mut acks = Vec::new();
+        for (held, statuses) in &held {
+            let group = || held.place.group.clone();
+            let items = ack_items(held, statuses).into_iter();
+            acks.extend(items.map(|item| TransactionAck { group: group(), item }));
+            if !spoiled {
+                end_lease(node, &held.place);
+            }
+        }
+        let prepared = framed(node, &items)?;
+        let (reply, answer) = channel();
+        node.send(Input::Transaction(Box::new(TransactionCommand {
+            tenant: Tenant::DEFAULT,
+            acks,
+            parts: prepared.parts,
+            positions: Vec::new(),
+            letter: None,
+            reply,
+        })));
+        let bundle = Bundle { held, items, places: prepared.places, refused: spoiled };
+        self.waiting.push(Waiting::Transaction(Box::new(bundle), answer));
+        Ok(())
+    }
+
+    /// Puts a group's cursor on a partition back to its first message.
+    pub fn rewind(&mut self, node: &mut SimNode, queue: &str, group: &str, partition: PartitionId) {
+        let (reply, answer) = channel();
+        let place = Place { queue: queue.to_owned(), group: group.to_owned(), partition };
+        end_lease(node, &place);
+        self.held.retain(|held| held.place != place);
+        let applied = node.applied();
+        let same = |what: &What| matches!(what, What::Committed(at, _) if *at == place);
+        node.history.end(applied, same);
+        node.send(Input::Seek(SeekCommand {
+            tenant: Tenant::DEFAULT,
+            queue: place.queue.clone(),
+            group: place.group.clone(),
+            places: vec![(partition, SeekPlace::Next(Offset(0)))],
+            reply,
+        }));
+        self.waiting.push(Waiting::Seek(place, -1, answer));
     }
 
     /// Extends the lease of the oldest claim.
@@ -239,6 +296,11 @@ impl Client {
             }
             Waiting::Pop(popping, answer) => self.popped(node, &popping, ready(answer)?),
             Waiting::Ack(held, statuses, answer) => acked(node, &held, &statuses, &ready(answer)?),
+            Waiting::Transaction(bundle, answer) => self.transacted(node, &bundle, ready(answer)?),
+            Waiting::Seek(place, committed, answer) => match ready(answer)? {
+                1 => note(node, What::Committed(place, committed)),
+                other => Err(format!("a seek moved {other} cursors")),
+            },
             Waiting::Configure(queue, answer) => {
                 let configured = ready(answer)?;
                 note(node, What::Options(queue, Box::new(configured.options)))
@@ -264,6 +326,29 @@ impl Client {
                 0 => Err("a live lease was not extended".to_owned()),
                 _ => Ok(()),
             },
+        }
+    }
+
+    /// All of it is true of the node, or none.
+    fn transacted(
+        &mut self,
+        node: &mut SimNode,
+        bundle: &Bundle,
+        outcome: TransactionOutcome,
+    ) -> Result<(), String> {
+        match outcome {
+            TransactionOutcome::Committed { acks, parts } if !bundle.refused => {
+                let parts: Vec<PartAnswer> = parts.into_iter().map(Ok).collect();
+                self.pushed(node, &bundle.items, &bundle.places, &parts)?;
+                let mut acks = acks.into_iter().map(Ok);
+                for (held, statuses) in &bundle.held {
+                    let answers: Vec<AckDoneItem> = acks.by_ref().take(statuses.len()).collect();
+                    acked(node, held, statuses, &answers)?;
+                }
+                Ok(())
+            }
+            TransactionOutcome::Duplicate(..) if bundle.refused => Ok(()),
+            other => Err(format!("a transaction was answered {other:?}")),
         }
     }
 
@@ -375,6 +460,42 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Items made ready to be planned.
+fn framed(node: &SimNode, items: &[Item]) -> Result<Prepared, String> {
+    let refs: Vec<PushItem<'_>> = items
+        .iter()
+        .map(|item| PushItem {
+            queue: &item.queue,
+            partition: &item.partition,
+            transaction_id: Some(&item.transaction_id),
+            payload: &item.payload,
+            producer_sub: None,
+            trace_id: None,
+        })
+        .collect();
+    prepare(Tenant::DEFAULT, PushBatch::Items(&refs), node.ids(), 1, Sealing::PLAIN)
+        .map_err(|refused| refused.to_string())
+}
+
+/// Verdicts on the messages of a claim.
+fn ack_items(held: &Held, statuses: &[AckStatus]) -> Vec<AckItem> {
+    let item = |((_, transaction_id), status): (&(u64, String), &AckStatus)| AckItem {
+        transaction_id: transaction_id.clone(),
+        partition_id: Some(held.place.partition),
+        lease: held.lease.map(|lease| String::from_utf8_lossy(&lease.text()).into_owned()),
+        status: *status,
+        error: Some("the script says so".to_owned()),
+    };
+    held.messages.iter().zip(statuses).map(item).collect()
+}
+
+/// A lease that is being settled may be gone from here on.
+fn end_lease(node: &mut SimNode, place: &Place) {
+    let applied = node.applied();
+    let lease = |what: &What| matches!(what, What::Leased(at, _) if at == place);
+    node.history.end(applied, lease);
 }
 
 /// The entry that wrote a message, as the log has it.

@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::node::{EPOCH, Sent, Setup, SimNode, Start, open};
 use crate::rng::Rng;
 use queen_io::SimDisk;
+use queen_record::ids::Tenant;
 
 /// A finished run.
 pub struct Run {
@@ -125,6 +126,7 @@ impl Script {
         self.checkpoint_between(node)?;
         self.fill(node, 14)?;
         self.repeats(node)?;
+        self.transact(node)?;
         self.delete_and_remake(node)?;
         self.settle_failures(node)?;
         self.fill(node, 10)?;
@@ -229,6 +231,42 @@ impl Script {
         self.client.push(node, vec![item])?;
         self.client.settle(node)?;
         self.repeat_some(node)
+    }
+
+    /// A transaction over three logs, one that is refused whole, and a cursor that is put back.
+    fn transact(&mut self, node: &mut SimNode) -> Result<(), String> {
+        self.client.held.clear();
+        self.client.pop(node, "orders", "g5", 2);
+        self.client.pop(node, "t1", "g5", 1);
+        self.client.settle(node)?;
+        let items = vec![self.item("t6", 50), self.item("mail", 400), self.item("t6", 20)];
+        self.client.transact(node, 2, items, false)?;
+        self.client.settle(node)?;
+        self.client.pop(node, "t2", "g5", 1);
+        self.client.settle(node)?;
+        let mut items = vec![self.item("never", 30), self.item("t6", 30)];
+        let known = node.history.repeatable(node.applied());
+        if let Some((partition, offset)) = known.first()
+            && let Some(part) = node.history.parts.get(partition)
+            && let Some(stored) = part.messages.get(usize::try_from(offset.0).unwrap_or(0))
+            && let Some(item) = items.last_mut()
+        {
+            (item.queue, item.partition) = (part.queue.clone(), part.name.clone());
+            item.transaction_id.clone_from(&stored.transaction_id);
+            self.client.transact(node, 1, items, true)?;
+            self.client.settle(node)?;
+        }
+        if node.with_state(|state| state.queue(Tenant::DEFAULT, "never").is_some()) {
+            return Err("a refused transaction left its queue".to_owned());
+        }
+        self.client.ack(node, &[AckStatus::Completed]);
+        self.client.settle(node)?;
+        let first = node.history.parts.iter().find(|(_, part)| part.queue == "orders");
+        if let Some(partition) = first.map(|(id, _)| *id) {
+            self.client.rewind(node, "orders", "g5", partition);
+            self.client.settle(node)?;
+        }
+        Ok(())
     }
 
     /// A queue with cursors and dead letters goes and comes back, a group goes and comes back.
