@@ -6,20 +6,23 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, bail};
 use tokio::net::TcpStream;
 
-/// What one read from the socket may take.
-const CHUNK_BYTES: usize = 32 << 10;
+/// Room for one read from the socket, before the length of the answer is known. Ten thousand connections are held at
+/// once, so it is small.
+const READ_BYTES: usize = 2 << 10;
+const JSON: &str = "application/json";
 
 /// One keep-alive connection.
 pub(crate) struct Client {
     stream: TcpStream,
     out: Vec<u8>,
     input: Vec<u8>,
-    chunk: Vec<u8>,
 }
 
 /// An answer, valid until the next request on its connection.
 pub(crate) struct Answer<'a> {
     pub(crate) status: u16,
+    /// After how many seconds the server wants to be asked again.
+    pub(crate) retry_after_s: Option<u64>,
     pub(crate) body: &'a [u8],
 }
 
@@ -33,6 +36,7 @@ impl Answer<'_> {
 /// Where the parts of an answer lie in the input.
 struct Head {
     status: u16,
+    retry_after_s: Option<u64>,
     body_start: usize,
     body_end: usize,
 }
@@ -42,44 +46,62 @@ impl Client {
     pub(crate) async fn connect(port: u16) -> anyhow::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.set_nodelay(true)?;
-        let chunk = vec![0; CHUNK_BYTES];
-        Ok(Self { stream, out: Vec::new(), input: Vec::new(), chunk })
+        Ok(Self { stream, out: Vec::new(), input: Vec::new() })
     }
 
     /// `GET path`.
     pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Answer<'_>> {
+        self.ask(path).await?;
+        self.answer().await
+    }
+
+    /// Sends `GET path`; [`Client::answer`] waits for what comes back.
+    pub(crate) async fn ask(&mut self, path: &str) -> anyhow::Result<()> {
         self.out.clear();
         write!(self.out, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")?;
-        self.exchange().await
+        self.send().await
     }
 
     /// `POST path` with a JSON body.
     pub(crate) async fn post(&mut self, path: &str, body: &[u8]) -> anyhow::Result<Answer<'_>> {
+        self.post_as(JSON, path, body).await
+    }
+
+    /// `POST path` with a body of some type.
+    pub(crate) async fn post_as(
+        &mut self,
+        content_type: &str,
+        path: &str,
+        body: &[u8],
+    ) -> anyhow::Result<Answer<'_>> {
         self.out.clear();
         let length = body.len();
         write!(
             self.out,
-            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {content_type}\r\n\
              content-length: {length}\r\n\r\n"
         )?;
         self.out.extend_from_slice(body);
-        self.exchange().await
+        self.send().await?;
+        self.answer().await
     }
 
-    async fn exchange(&mut self) -> anyhow::Result<Answer<'_>> {
-        self.send().await?;
+    /// Waits for the answer to what was sent.
+    pub(crate) async fn answer(&mut self) -> anyhow::Result<Answer<'_>> {
         self.input.clear();
         let head = loop {
-            self.fill().await?;
+            self.fill(READ_BYTES).await?;
             if let Some(head) = Head::find(&self.input)? {
                 break head;
             }
         };
-        while self.input.len() < head.body_end {
-            self.fill().await?;
+        while let Some(left) = head.body_end.checked_sub(self.input.len()).filter(|left| *left > 0)
+        {
+            self.fill(left).await?;
         }
-        let body = self.input.get(head.body_start..head.body_end).unwrap_or_default();
-        Ok(Answer { status: head.status, body })
+        let Head { status, retry_after_s, body_start, body_end } = head;
+        let body = self.input.get(body_start..body_end).unwrap_or_default();
+        Ok(Answer { status, retry_after_s, body })
     }
 
     async fn send(&mut self) -> anyhow::Result<()> {
@@ -96,15 +118,14 @@ impl Client {
         Ok(())
     }
 
-    async fn fill(&mut self) -> anyhow::Result<()> {
+    /// Reads something; there is room for at least `bytes`.
+    async fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
+        self.input.reserve(bytes);
         loop {
             self.stream.readable().await?;
-            match self.stream.try_read(&mut self.chunk) {
+            match self.stream.try_read_buf(&mut self.input) {
                 Ok(0) => bail!("the server closed the connection"),
-                Ok(count) => {
-                    self.input.extend_from_slice(self.chunk.get(..count).unwrap_or_default());
-                    return Ok(());
-                }
+                Ok(_) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
@@ -122,16 +143,20 @@ impl Head {
         let mut lines = text.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status")?;
         let mut length = 0;
+        let mut retry_after_s = None;
         for line in lines {
             let (name, value) = line.split_once(':').context("a header without a colon")?;
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse()?;
+            } else if name.eq_ignore_ascii_case("retry-after") {
+                retry_after_s = Some(value.trim().parse()?);
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 bail!("an answer in chunks is not understood here");
             }
         }
         let body_start = end + 4;
-        Ok(Some(Self { status: status.parse()?, body_start, body_end: body_start + length }))
+        let (status, body_end) = (status.parse()?, body_start + length);
+        Ok(Some(Self { status, retry_after_s, body_start, body_end }))
     }
 }
 
@@ -145,6 +170,14 @@ mod tests {
         assert!(Head::find(&text[..40]).unwrap().is_none());
         let head = Head::find(text).unwrap().unwrap();
         assert_eq!((head.status, &text[head.body_start..head.body_end]), (201, &b"abc"[..]));
+        assert_eq!(head.retry_after_s, None);
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let text = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n";
+        let head = Head::find(text).unwrap().unwrap();
+        assert_eq!((head.status, head.retry_after_s), (429, Some(2)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::http::Client;
 use crate::node::Node;
-use crate::wire::{self, Item, Lane, Pad, Pusher};
+use crate::wire::{self, Form, Item, Lane, Pad, Pusher};
 
 /// What producers do.
 #[derive(Clone)]
@@ -19,6 +19,7 @@ pub(crate) struct Load {
     /// Over all connections; each lane belongs to one of them, so its order is known.
     pub(crate) lanes: u32,
     pub(crate) shape: Shape,
+    pub(crate) form: Form,
     pub(crate) end: End,
     /// The number of each lane's first message.
     pub(crate) first_seq: u64,
@@ -115,7 +116,7 @@ impl Producer {
         let load = self.load.clone();
         let prefix = format!("{:x}-{}", wire::now_us(), self.number);
         let (queue, pad) = (load.queue.as_str(), &*load.pad);
-        let mut pusher = Pusher { queue, lane: load.lane, pad, prefix, count: 0 };
+        let mut pusher = Pusher::new((queue, load.lane), pad, prefix, load.form)?;
         let (mut body, mut items) = (Vec::new(), Vec::new());
         let mut free = started;
         while let Some(due) = self.due(started, self.latency.len() as u64) {
@@ -123,7 +124,7 @@ impl Producer {
                 tokio::time::sleep_until(due.into()).await;
             }
             self.choose(&mut items);
-            pusher.body(&mut body, items.iter().copied());
+            pusher.body(&mut body, &items)?;
             // A request that had to wait for its connection counts from its scheduled time; the timer's own
             // millisecond does not count.
             let from = due.filter(|due| free > *due).unwrap_or_else(Instant::now);
@@ -187,13 +188,46 @@ impl Producer {
     }
 
     async fn push(&mut self, body: &[u8], count: usize) -> anyhow::Result<()> {
-        let answer = self.client.post("/api/v1/push", body).await?;
+        let content_type = self.load.form.content_type();
+        let answer = self.client.post_as(content_type, "/api/v1/push", body).await?;
         let queued = wire::count(answer.body, b"\"status\":\"queued\"");
         if !matches!(answer.status, 200 | 201) || (self.strict && queued != count) {
             bail!("push: {} {}", answer.status, answer.excerpt());
         }
         Ok(())
     }
+}
+
+/// Pushes this many messages to each lane of a queue: 100 of one lane a request, the lanes in turn, over one connection.
+pub(crate) async fn fill(
+    node: &Node,
+    queue: &str,
+    pad: &Pad,
+    counts: &[u64],
+) -> anyhow::Result<()> {
+    const BATCH: u64 = 100;
+    let mut client = Client::connect(node.port).await?;
+    let prefix = format!("{:x}-fill", wire::now_us());
+    let mut pusher = Pusher::new((queue, Lane::Partition), pad, prefix, Form::Json)?;
+    let (mut body, mut items) = (Vec::new(), Vec::new());
+    let most = counts.iter().copied().max().unwrap_or(0);
+    for first in (0..most).step_by(BATCH as usize) {
+        for (lane, count) in (0..).zip(counts) {
+            items.clear();
+            let seqs = first..(first + BATCH).min(*count);
+            items.extend(seqs.map(|seq| Item { lane, seq }));
+            if items.is_empty() {
+                continue;
+            }
+            pusher.body(&mut body, &items)?;
+            let answer = client.post("/api/v1/push", &body).await?;
+            let queued = wire::count(answer.body, b"\"status\":\"queued\"");
+            if answer.status != 201 || queued != items.len() {
+                bail!("push: {} {}", answer.status, answer.excerpt());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A time in whole microseconds.

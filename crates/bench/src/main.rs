@@ -16,6 +16,7 @@
 
 mod check;
 mod drain;
+mod flood;
 mod floor;
 mod http;
 mod load;

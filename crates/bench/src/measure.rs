@@ -27,6 +27,11 @@ impl Line {
         self.map.insert(name.to_owned(), value.into());
     }
 
+    /// A figure that was added; 0 when there is none.
+    pub(crate) fn value(&self, name: &str) -> f64 {
+        self.map.get(name).and_then(Value::as_f64).unwrap_or(0.0)
+    }
+
     /// Adds p50, p99 and p99.9 of latencies in microseconds.
     pub(crate) fn latency(&mut self, name: &str, mut micros: Vec<u32>) {
         micros.sort_unstable();

@@ -16,13 +16,22 @@ pub(crate) const SCENARIOS: &[&str] = &[
     "queues-100",
     "dedup",
     "restart",
+    "push-binary",
+    "pop-framed",
+    "txn-3q",
+    "fanout-5g",
+    "parked-10k",
+    "overload",
+    "autopilot",
 ];
 
 const HELP: &str = "\
 cargo xtask bench [SCENARIO ...] [OPTION ...]
 
 scenarios: push-1 push-100 push-pop-ack paced lanes lanes-wide queues-100 dedup restart
-  --full          the large sizes too: lanes at 1,000,000, dedup of 1,000,000
+           push-binary pop-framed txn-3q fanout-5g parked-10k overload autopilot
+  --full          the large sizes too: lanes at 1,000,000, dedup of 1,000,000, backlogs five times as large,
+                  an overload of 60 s in place of 6 s
   --prealloc      preallocation as the broker has it by default; otherwise off
   --seconds S     time of one timed load (4)
   --bin PATH      the broker (next to this program)

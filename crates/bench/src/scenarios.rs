@@ -1,9 +1,15 @@
 //! The scenarios: a server on a fresh directory, a load, a line.
 
+mod autopilot;
+mod binary;
 mod consume;
+mod fanout;
 mod lanes;
+mod overload;
+mod parked;
 mod push;
 mod restart;
+mod transactions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +20,7 @@ use crate::load::{End, Load, Pushed, Shape};
 use crate::measure::Line;
 use crate::node::{Node, Program, Scratch};
 use crate::options::Options;
-use crate::wire::{Lane, Pad};
+use crate::wire::{Form, Lane, Pad};
 
 /// How long a server warms up before it is measured.
 const WARM_UP: Duration = Duration::from_millis(400);
@@ -43,8 +49,15 @@ pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec
         "lanes" => lanes::lanes(&bed, 100_000).await?,
         "lanes-wide" => push::wide(&bed, Lane::Partition).await?,
         "queues-100" => push::wide(&bed, Lane::Queue).await?,
-        "dedup" => push::dedup(&bed, if options.is_full { 1_000_000 } else { 300_000 }).await?,
+        "dedup" => push::dedup(&bed, bed.sized(300_000, 1_000_000)).await?,
         "restart" => restart::restart(&bed).await?,
+        "push-binary" => binary::push(&bed).await?,
+        "pop-framed" => binary::pop(&bed, bed.sized(200_000, 1_000_000)).await?,
+        "txn-3q" => transactions::three_queues(&bed, bed.sized(40_000, 200_000)).await?,
+        "fanout-5g" => fanout::five_groups(&bed).await?,
+        "parked-10k" => parked::parked(&bed).await?,
+        "overload" => overload::overload(&bed).await?,
+        "autopilot" => autopilot::autopilot(&bed, bed.sized(100_000, 500_000)).await?,
         other => bail!("no scenario {other}"),
     };
     Ok(vec![line])
@@ -65,6 +78,11 @@ impl Bed<'_> {
         Program::Broker { binary: &self.options.binary, settings: &self.options.settings }
     }
 
+    /// The small size, or the full one when that was asked for.
+    fn sized<T>(&self, small: T, full: T) -> T {
+        if self.options.is_full { full } else { small }
+    }
+
     /// A load of single partitions of one queue that ends after the options' time.
     fn load(&self, queue: &str, connections: u32, shape: Shape) -> Load {
         Load {
@@ -73,6 +91,7 @@ impl Bed<'_> {
             connections,
             lanes: 64,
             shape,
+            form: Form::Json,
             end: End::After(self.options.time),
             first_seq: 0,
             may_fail: false,
@@ -87,6 +106,11 @@ async fn warm_up(load: &Load, node: &Node) -> anyhow::Result<()> {
     node.configure(&queue).await?;
     Load { queue, end: End::After(WARM_UP), ..load.clone() }.run(node).await?;
     Ok(())
+}
+
+/// The longest that consumers may take for so many messages, on a busy machine too.
+fn drain_limit(messages: u64) -> Duration {
+    Duration::from_secs(60 + messages / 2500)
 }
 
 /// Adds what producers did.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::ensure;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 /// Ticks of `/proc` per second; Linux shows 100 whatever the kernel's own clock is.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -54,6 +55,33 @@ pub(crate) fn usage(pid: u32) -> Usage {
 pub(crate) fn memory(pid: u32) -> Memory {
     let text = read(&format!("/proc/{pid}/smaps_rollup"));
     Memory { rss_bytes: field(&text, "Rss") << 10, anon_bytes: field(&text, "Anonymous") << 10 }
+}
+
+/// The same from the kernel's running counts, which cost nothing to read and may be off by some pages.
+pub(crate) fn memory_now(pid: u32) -> Memory {
+    let text = read(&format!("/proc/{pid}/status"));
+    Memory { rss_bytes: field(&text, "VmRSS") << 10, anon_bytes: field(&text, "RssAnon") << 10 }
+}
+
+/// Raises the limit of open files of this process, and of those it starts, to `wanted` at least.
+///
+/// # Errors
+/// The system allows fewer.
+pub(crate) fn raise_open_files(wanted: u64) -> anyhow::Result<()> {
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let most = now.maximum.map(|most| most.max(wanted));
+    let tries = [most, now.maximum].map(|maximum| Rlimit { current: maximum, maximum });
+    // Only the superuser may raise the hard limit.
+    let raised = tries.into_iter().any(|limit| setrlimit(Resource::Nofile, limit).is_ok());
+    let current = getrlimit(Resource::Nofile).current;
+    ensure!(
+        raised && current.is_none_or(|current| current >= wanted),
+        "{wanted} open files are needed, the system allows {current:?}: raise `ulimit -Hn`"
+    );
+    Ok(())
 }
 
 /// Busy processor seconds of the whole machine.
@@ -119,8 +147,17 @@ mod tests {
     }
 
     #[test]
+    fn open_files_are_raised_within_the_hard_limit() {
+        let most = getrlimit(Resource::Nofile).maximum;
+        raise_open_files(most.unwrap_or(1 << 20)).unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).maximum, most);
+    }
+
+    #[test]
     fn this_process_uses_something() {
         assert!(memory(std::process::id()).rss_bytes > 0);
+        let now = memory_now(std::process::id());
+        assert!(now.rss_bytes > now.anon_bytes && now.anon_bytes > 0);
         assert!(machine_busy_s() > 0.0);
     }
 }

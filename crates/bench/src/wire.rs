@@ -4,10 +4,16 @@
 //! microseconds, `p` a pad. The pad is a window into one megabyte of random letters whose place varies, so that neither
 //! one message nor a batch compresses much: what the log saves here, it saves on any data.
 
+mod framed;
+mod pop;
+mod push;
+
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
+pub(crate) use self::framed::{Framed, MAGIC as FRAMED_MAGIC};
+pub(crate) use self::pop::{Autopilot, Data, Message, Popped, ack_body, acks};
+pub(crate) use self::push::{Form, Pusher};
 
 /// Length of a payload.
 pub(crate) const PAYLOAD_BYTES: usize = 256;
@@ -49,7 +55,7 @@ impl Pad {
 }
 
 /// A message to push.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) lane: u32,
     pub(crate) seq: u64,
@@ -64,92 +70,11 @@ pub(crate) enum Lane {
     Queue,
 }
 
-/// Builds push bodies; transaction ids are unique to the process and connection.
-pub(crate) struct Pusher<'a> {
-    pub(crate) queue: &'a str,
-    pub(crate) lane: Lane,
-    pub(crate) pad: &'a Pad,
-    /// Starts every transaction id.
-    pub(crate) prefix: String,
-    pub(crate) count: u64,
-}
-
-impl Pusher<'_> {
-    /// The body that pushes these items.
-    pub(crate) fn body(&mut self, out: &mut Vec<u8>, items: impl Iterator<Item = Item>) {
-        out.clear();
-        out.extend_from_slice(b"{\"items\":[");
-        for item in items {
-            if !out.ends_with(b"[") {
-                out.push(b',');
-            }
-            let (queue, lane, prefix, count) = (self.queue, item.lane, &self.prefix, self.count);
-            match self.lane {
-                Lane::Partition => write!(out, "{{\"queue\":\"{queue}\",\"partition\":\"p{lane}\""),
-                Lane::Queue => write!(out, "{{\"queue\":\"{queue}-{lane}\",\"partition\":null"),
-            }
-            .unwrap();
-            write!(out, ",\"transactionId\":\"{prefix}-{count:x}\",\"payload\":").unwrap();
-            self.count += 1;
-            self.pad.payload(out, item);
-            out.push(b'}');
-        }
-        out.extend_from_slice(b"]}");
-    }
-}
-
 /// How often `needle` is in `text`.
 pub(crate) fn count(text: &[u8], needle: &[u8]) -> usize {
     let Some((first, rest)) = needle.split_first() else { return 0 };
     let follows = |at: usize| text.get(at + 1..).is_some_and(|tail| tail.starts_with(rest));
     text.iter().enumerate().filter(|(at, byte)| *byte == first && follows(*at)).count()
-}
-
-/// A pop's answer.
-#[derive(Deserialize)]
-pub(crate) struct Popped<'a> {
-    #[serde(borrow)]
-    pub(crate) messages: Vec<Message<'a>>,
-}
-
-/// A delivered message.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Message<'a> {
-    transaction_id: &'a str,
-    partition_id: &'a str,
-    lease_id: &'a str,
-    pub(crate) data: Data,
-}
-
-/// The part of a payload that is checked.
-#[derive(Deserialize)]
-pub(crate) struct Data {
-    #[serde(rename = "l")]
-    pub(crate) lane: u32,
-    #[serde(rename = "s")]
-    pub(crate) seq: u64,
-    #[serde(rename = "t")]
-    pub(crate) made_us: u64,
-}
-
-/// The body that acknowledges these messages in one call.
-pub(crate) fn ack_body(out: &mut Vec<u8>, messages: &[Message<'_>]) {
-    out.clear();
-    out.extend_from_slice(b"{\"acknowledgments\":[");
-    for message in messages {
-        if !out.ends_with(b"[") {
-            out.push(b',');
-        }
-        let Message { transaction_id, partition_id, lease_id, .. } = message;
-        write!(
-            out,
-            "{{\"transactionId\":\"{transaction_id}\",\"partitionId\":\"{partition_id}\",\
-             \"leaseId\":\"{lease_id}\",\"status\":\"completed\"}}"
-        )
-        .unwrap();
-    }
-    out.extend_from_slice(b"]}");
 }
 
 #[cfg(test)]
@@ -166,18 +91,6 @@ mod tests {
             let data: Data = serde_json::from_slice(&out).unwrap();
             assert_eq!((data.lane, data.seq), (lane, seq));
         }
-    }
-
-    #[test]
-    fn a_push_body_is_json() {
-        let pad = Pad::new();
-        let prefix = "a".to_owned();
-        let mut pusher = Pusher { queue: "q", lane: Lane::Partition, pad: &pad, prefix, count: 0 };
-        let mut out = Vec::new();
-        pusher.body(&mut out, (0..3).map(|seq| Item { lane: 1, seq }));
-        let body: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(body["items"][2]["transactionId"], "a-2");
-        assert_eq!(body["items"][2]["payload"]["s"], 2);
     }
 
     #[test]

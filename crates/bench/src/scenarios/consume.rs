@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::drain::{Drain, Goal};
+use crate::drain::{Ask, Drain, Goal, Work};
 use crate::load::{End, Load, Shape};
 use crate::measure::{Line, Window};
 use crate::node::Node;
@@ -39,8 +39,8 @@ async fn through(bed: &Bed<'_>, load: Load, consumers: u32, batch: u32) -> anyho
         queue: load.queue.clone(),
         connections: consumers,
         lanes: load.lanes,
-        batch,
-        partitions: batch.min(10),
+        ask: Ask::fixed(batch, batch.min(10)),
+        work: Work::None,
         limit: bed.options.time * 6 + Duration::from_secs(30),
     };
     let goal = Goal::open();
@@ -50,7 +50,7 @@ async fn through(bed: &Bed<'_>, load: Load, consumers: u32, batch: u32) -> anyho
         goal.set(pushed.as_ref().map_or(0, |pushed| pushed.messages));
         pushed
     };
-    let (pushed, drained) = tokio::join!(pushing, drain.run(&node, goal.clone()));
+    let (pushed, drained) = tokio::join!(pushing, drain.run(node.port, goal.clone()));
     let (pushed, drained) = (pushed?, drained?);
     let mut line = Line::default();
     line.add("batch", batch);

@@ -1,12 +1,10 @@
 //! Very many partitions: made, used again, drained, then idle.
 
-use std::time::Duration;
-
-use crate::drain::{Drain, Goal};
+use crate::drain::{Ask, Drain, Goal, Work};
 use crate::load::{End, Load, Shape};
 use crate::measure::{Line, Window};
 use crate::node::Node;
-use crate::scenarios::{Bed, REST};
+use crate::scenarios::{Bed, REST, drain_limit};
 use crate::usage;
 
 const CONNECTIONS: u32 = 8;
@@ -44,14 +42,13 @@ pub(super) async fn lanes(bed: &Bed<'_>, count: u32) -> anyhow::Result<Line> {
         queue: load.queue.clone(),
         connections: CONNECTIONS,
         lanes: count,
-        batch: WIDE,
-        partitions: CLAIMS,
-        limit: Duration::from_secs(60 + u64::from(count) / 2500),
+        ask: Ask::fixed(WIDE, CLAIMS),
+        work: Work::None,
+        limit: drain_limit(count.into()),
     };
-    let goal = Goal::open();
-    goal.set(confirmed.iter().sum());
+    let goal = Goal::of(confirmed.iter().sum());
     let window = Window::open(&node).await?;
-    let drained = drain.run(&node, goal).await?;
+    let drained = drain.run(node.port, goal).await?;
     let mut part = Line::default();
     part.number("msg_s", (drained.messages as f64 / drained.seconds).round());
     part.latency("pop", drained.pop);

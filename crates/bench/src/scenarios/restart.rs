@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::drain::{Drain, Goal};
+use crate::drain::{Ask, Drain, Goal, Work};
 use crate::http::Client;
 use crate::load::{Load, Shape};
 use crate::measure::Line;
 use crate::node::{Node, Scratch};
 use crate::scenarios::Bed;
-use crate::wire::{Item, Lane, Pusher};
+use crate::wire::{Form, Item, Lane, Pusher};
 
 const CONNECTIONS: u32 = 8;
 const LIMIT: Duration = Duration::from_mins(2);
@@ -40,13 +40,12 @@ pub(super) async fn restart(bed: &Bed<'_>) -> anyhow::Result<Line> {
         queue: load.queue.clone(),
         connections: CONNECTIONS,
         lanes: load.lanes,
-        batch: 100,
-        partitions: 10,
+        ask: Ask::fixed(100, 10),
+        work: Work::None,
         limit: LIMIT,
     };
-    let goal = Goal::open();
-    goal.set(pushed.confirmed.iter().sum());
-    let drained = drain.run(&node, goal).await?;
+    let goal = Goal::of(pushed.confirmed.iter().sum());
+    let drained = drain.run(node.port, goal).await?;
     line.number("drain_msg_s", (drained.messages as f64 / drained.seconds).round());
     line.verdict(drained.check.verdict(&pushed.confirmed));
     node.stop()?;
@@ -71,9 +70,9 @@ async fn first_push(
 ) -> anyhow::Result<Node> {
     let mut body = Vec::new();
     let prefix = "again".to_owned();
-    let mut pusher =
-        Pusher { queue: "after", lane: Lane::Partition, pad: &bed.pad, prefix, count: 0 };
-    pusher.body(&mut body, std::iter::once(Item { lane: 0, seq: 0 }));
+    let place = ("after", Lane::Partition);
+    let mut pusher = Pusher::new(place, &bed.pad, prefix, Form::Json)?;
+    pusher.body(&mut body, &[Item { lane: 0, seq: 0 }])?;
     let started = Instant::now();
     let node = Node::launch(&bed.broker(), scratch.path())?;
     loop {
