@@ -1,8 +1,8 @@
 //! Producers that offer more than fits: an open loop with refusals.
 //!
-//! Each connection has its own timetable and its own lane, and one request in flight; one that is late goes on at once.
-//! A refused request is sent again until it is taken. Every second producer waits as long as the refusal says, the
-//! others ask again at once.
+//! Each connection has its own timetable and its own lane, and one request in flight; one that is late sends at once.
+//! A refused request is sent again, in the place of a new one, until it is taken. Every second producer waits as long as
+//! the refusal says, the others send again when the timetable says so.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) struct Flood {
     pub(crate) connections: u32,
     /// Messages of a request.
     pub(crate) batch: u32,
-    /// New requests a second over all connections.
+    /// Requests a second over all connections.
     pub(crate) rate: f64,
     pub(crate) time: Duration,
     pub(crate) pad: Arc<Pad>,
@@ -50,10 +50,8 @@ pub(crate) struct Flooded {
 impl Flood {
     /// Runs all producers to their end.
     pub(crate) async fn run(&self, port: u16) -> anyhow::Result<Flooded> {
-        let mut clients = Vec::new();
-        for _ in 0..self.connections {
-            clients.push(Client::connect(port).await?);
-        }
+        let count = self.connections as usize;
+        let clients = Client::connect_many(port, count, ("/health", 200)).await?;
         let started = Instant::now();
         let mut tasks = JoinSet::new();
         for (lane, client) in (0..).zip(clients) {
@@ -67,7 +65,7 @@ impl Flood {
             };
             tasks.spawn(producer.run());
         }
-        let confirmed = vec![0; self.connections as usize];
+        let confirmed = vec![0; count];
         let mut all = Flooded { confirmed, ..Flooded::default() };
         while let Some(done) = tasks.join_next().await {
             let (lane, done) = done??;
@@ -95,7 +93,7 @@ struct Producer {
 /// What an answer says.
 enum Verdict {
     Taken,
-    /// Ask again after this time.
+    /// Send it again, not before this time has passed.
     Refused(Duration),
 }
 
@@ -104,46 +102,42 @@ impl Producer {
         let Flood { queue, pad, batch, rate, connections, .. } = self.flood.clone();
         let prefix = format!("{:x}-{}", wire::now_us(), self.lane);
         let mut pusher = Pusher::new((&queue, Lane::Partition), &pad, prefix, Form::Json)?;
+        let place = f64::from(self.lane) / f64::from(connections);
         let each = f64::from(connections) / rate;
-        let (mut body, mut items) = (Vec::new(), Vec::new());
-        for number in 0_u32.. {
-            let place = f64::from(self.lane) / f64::from(connections);
-            let due = self.started + Duration::from_secs_f64(each * (f64::from(number) + place));
+        let mut slots = (0_u32..).map(|slot| each * (f64::from(slot) + place));
+        let (mut body, mut next, mut not_before) = (Vec::new(), 0, self.started);
+        loop {
+            let slot = Duration::from_secs_f64(slots.next().unwrap_or(f64::from(u32::MAX)));
+            let due = (self.started + slot).max(not_before);
             if due >= self.end {
                 break;
             }
             tokio::time::sleep_until(due.into()).await;
-            let first = u64::from(number) * u64::from(batch);
-            items.clear();
-            let seqs = first..first + u64::from(batch);
-            items.extend(seqs.map(|seq| Item { lane: self.lane, seq }));
-            pusher.body(&mut body, &items)?;
-            if !self.offer(&body).await? {
+            // A connection that is late may be late for the end too.
+            if Instant::now() >= self.end {
                 break;
             }
-            self.done.confirmed = vec![first + u64::from(batch)];
-        }
-        Ok((self.lane, self.done))
-    }
-
-    /// Sends a request until it is taken; false when the time is over before that.
-    async fn offer(&mut self, body: &[u8]) -> anyhow::Result<bool> {
-        while Instant::now() < self.end {
+            if body.is_empty() {
+                let seqs = next..next + u64::from(batch);
+                let items: Vec<Item> = seqs.map(|seq| Item { lane: self.lane, seq }).collect();
+                pusher.body(&mut body, &items)?;
+            }
             let asked = Instant::now();
-            match self.push(body).await? {
+            match self.push(&body).await? {
                 Verdict::Taken => {
                     self.done.latency.push(micros(asked.elapsed()));
                     self.done.good += u64::from(Instant::now() < self.end);
-                    return Ok(true);
+                    next += u64::from(batch);
+                    body.clear();
                 }
                 Verdict::Refused(wait) if self.lane.is_multiple_of(2) => {
-                    let again = (Instant::now() + wait).min(self.end);
-                    tokio::time::sleep_until(again.into()).await;
+                    not_before = Instant::now() + wait;
                 }
                 Verdict::Refused(_) => {}
             }
         }
-        Ok(false)
+        self.done.confirmed = vec![next];
+        Ok((self.lane, self.done))
     }
 
     async fn push(&mut self, body: &[u8]) -> anyhow::Result<Verdict> {

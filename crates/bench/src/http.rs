@@ -3,12 +3,16 @@
 use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 /// Room for one read from the socket, before the length of the answer is known. Ten thousand connections are held at
 /// once, so it is small.
 const READ_BYTES: usize = 2 << 10;
+/// Connections that are opened at once: fewer than a listener keeps waiting, beyond which the kernel drops some for a
+/// second.
+const OPENED_AT_ONCE: usize = 100;
 const JSON: &str = "application/json";
 
 /// One keep-alive connection.
@@ -47,6 +51,30 @@ impl Client {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, out: Vec::new(), input: Vec::new() })
+    }
+
+    /// Opens many connections; each has had an answer of this status to a `GET path`.
+    pub(crate) async fn connect_many(
+        port: u16,
+        count: usize,
+        (path, status): (&'static str, u16),
+    ) -> anyhow::Result<Vec<Self>> {
+        let mut clients = Vec::with_capacity(count);
+        while clients.len() < count {
+            let mut opening = JoinSet::new();
+            for _ in 0..OPENED_AT_ONCE.min(count - clients.len()) {
+                opening.spawn(async move {
+                    let mut client = Self::connect(port).await?;
+                    let answer = client.get(path).await?;
+                    ensure!(answer.status == status, "{} {}", answer.status, answer.excerpt());
+                    Ok(client)
+                });
+            }
+            while let Some(client) = opening.join_next().await {
+                clients.push(client??);
+            }
+        }
+        Ok(clients)
     }
 
     /// `GET path`.

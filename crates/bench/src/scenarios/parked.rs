@@ -21,8 +21,6 @@ const POP: &str = "/api/v1/pop/queue/parked?batch=1&wait=true&timeout=60000";
 const POP_NOW: &str = "/api/v1/pop/queue/parked?batch=1";
 /// Descriptors of this program and of the broker beside the connections.
 const OTHER_FILES: u64 = 600;
-/// Connections that are opened at once: fewer than a listener keeps waiting.
-const OPENED_AT_ONCE: usize = 100;
 /// How long nothing happens.
 const QUIET: Duration = Duration::from_secs(5);
 /// How long a condition is waited for.
@@ -43,7 +41,7 @@ pub(super) async fn parked(bed: &Bed<'_>) -> anyhow::Result<Line> {
     line.add("connections", COUNT);
     let [none, idle, parked] = ["empty", "idle", "parked"];
     let empty = quiet(&node, none, &mut line).await?;
-    let mut clients = connect(&node).await?;
+    let mut clients = Client::connect_many(node.port, COUNT, (POP_NOW, 204)).await?;
     let connected = quiet(&node, idle, &mut line).await?;
     for client in &mut clients {
         client.ask(POP).await?;
@@ -86,27 +84,6 @@ async fn quiet(node: &Node, name: &str, line: &mut Line) -> anyhow::Result<f64> 
     line.number(&format!("{name}_anon_mib"), memory.anon_bytes as f64 / f64::from(1 << 20));
     line.number(&format!("{name}_rss_mib"), memory.rss_bytes as f64 / f64::from(1 << 20));
     Ok(memory.anon_bytes as f64)
-}
-
-/// Opens all connections; each has had an answer to a pop that does not wait.
-async fn connect(node: &Node) -> anyhow::Result<Vec<Client>> {
-    let mut clients = Vec::with_capacity(COUNT);
-    let port = node.port;
-    while clients.len() < COUNT {
-        let mut opening = JoinSet::new();
-        for _ in 0..OPENED_AT_ONCE.min(COUNT - clients.len()) {
-            opening.spawn(async move {
-                let mut client = Client::connect(port).await?;
-                let answer = client.get(POP_NOW).await?;
-                ensure!(answer.status == 204, "pop: {} {}", answer.status, answer.excerpt());
-                Ok(client)
-            });
-        }
-        while let Some(client) = opening.join_next().await {
-            clients.push(client??);
-        }
-    }
-    Ok(clients)
 }
 
 async fn until_parked(node: &Node, count: usize) -> anyhow::Result<()> {
