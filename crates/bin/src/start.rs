@@ -18,7 +18,7 @@ use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusRecorder;
 use queen_broker::api::Api;
 use queen_http::{App, AppOptions, Gate, HttpStats, ServeOptions, SubscribeDefault, serve};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -125,7 +125,7 @@ impl Node<'_> {
         let metrics = Arc::new(NodeMetrics::new(Arc::clone(&stats), &self.settings.server_id.0));
         let gate = Arc::new(Gate::new());
         let auth = self.auth.start(&self.runtime);
-        let app = AppOptions { auth, ..app_options(self.settings, stats, &metrics) };
+        let app = AppOptions { auth, ..app_options(self.settings, Arc::clone(&stats), &metrics) };
         let app = App::new(Arc::clone(&gate), app);
         let (stop, mut stopping) = watch::channel(false);
         let until = async move {
@@ -134,7 +134,7 @@ impl Node<'_> {
         };
         let serving = serve_options(self.settings);
         let served = self.runtime.spawn(serve(listener, Arc::new(app), serving, until));
-        self.runtime.spawn(upkeep(Arc::clone(&metrics)));
+        self.runtime.spawn(upkeep(Arc::clone(&metrics), Arc::clone(&stats)));
 
         let started = Instant::now();
         let boot = Boot {
@@ -175,8 +175,27 @@ impl Node<'_> {
 async fn bind(settings: &Settings) -> anyhow::Result<TcpListener> {
     let (host, port) = (&*settings.bind_addr.0, settings.port);
     let port_number = u16::try_from(port).context("PORT is above 65535")?;
-    let bound = TcpListener::bind((host, port_number)).await;
-    bound.with_context(|| format!("cannot listen on QUEEN_BIND_ADDR={host} PORT={port}"))
+    let refused = || format!("cannot listen on QUEEN_BIND_ADDR={host} PORT={port}");
+    let mut last = None;
+    for address in tokio::net::lookup_host((host, port_number)).await.with_context(refused)? {
+        match listen(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
+    Err(error).with_context(refused)
+}
+
+/// Connections that may wait to be taken. Beyond it a burst of clients waits seconds for the system's retries.
+const BACKLOG: u32 = 4096;
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart may listen where connections of the one before have not ended yet.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Limits of the listener that leave the logs their file descriptors.
@@ -208,11 +227,19 @@ fn app_options(
     }
 }
 
-async fn upkeep(metrics: Arc<NodeMetrics>) {
+async fn upkeep(metrics: Arc<NodeMetrics>, stats: Arc<HttpStats>) {
     let mut ticks = tokio::time::interval(UPKEEP);
+    let (mut before, mut is_trimmed) = (0, true);
     loop {
         ticks.tick().await;
         metrics.upkeep();
+        // What a burst of requests needed is given back once it is over.
+        let requests = stats.requests();
+        let is_quiet = std::mem::replace(&mut before, requests) == requests;
+        if is_quiet && !std::mem::replace(&mut is_trimmed, is_quiet) {
+            tokio::task::spawn_blocking(queen_store::trim_memory);
+        }
+        is_trimmed &= is_quiet;
     }
 }
 

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use queen_model::{OptionsPatch, QueueOptions, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 
+pub use crate::admission::Admission;
 pub use dead_letters::{DeadLetter, DeadLetterPage, DeadLetterQuery};
 pub use depth::{Backlog, BusyPartition, BusyPartitions, QueueDepth};
 pub use fetch::{
@@ -386,6 +387,12 @@ pub struct Health {
 
 /// The broker, as the HTTP edge sees it: what changes something, beside the reads.
 pub trait Api: Reads {
+    /// Takes room for a write of about this many bytes, before its body is read; kept until it is answered.
+    ///
+    /// # Errors
+    /// [`CallError::Overloaded`] when there was none for the whole hold.
+    fn admit(&self, bytes: usize) -> impl Future<Output = Result<Admission, CallError>> + Send;
+
     /// Stores messages; one answer per item in input order.
     fn push(
         &self,

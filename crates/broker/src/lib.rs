@@ -1,6 +1,7 @@
 //! The node: takes commands, plans, proposes, applies, answers.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod api;
 mod arrivals;
 mod checkpoint;

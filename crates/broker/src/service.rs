@@ -13,12 +13,14 @@ use queen_planner::push::{PushPart, PushVerdict};
 use queen_qlog::StoredRecord;
 use queen_record::frame::Frames;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::admission::Admissions;
 
 use crate::api::{
-    AckAnswer, AckItem, Api, CallError, Claim, Configured, Extended, FramedClaim, FramedRecord,
-    GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer, PopRequest, PushAnswer,
-    PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
+    AckAnswer, AckItem, Admission, Api, CallError, Claim, Configured, Extended, FramedClaim,
+    FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer, PopRequest,
+    PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
 };
 use crate::cipher::Vault;
 use crate::core::Shared;
@@ -36,7 +38,7 @@ use crate::prepare::{MintIds, Prepared, prepare};
 pub struct BrokerOptions {
     /// Compression level of payloads; 0 turns it off.
     pub zstd_level: i32,
-    /// Bytes of pushes admitted and not answered; 0 sets no limit.
+    /// Bytes of pushes and transactions admitted and not answered; 0 sets no limit.
     pub admit_bytes_max: usize,
     /// How long a push waits for room before it is refused.
     pub admit_hold: Duration,
@@ -47,44 +49,22 @@ pub struct Broker {
     shared: Arc<Shared>,
     ids: Arc<dyn MintIds>,
     options: BrokerOptions,
-    admitted: Option<Arc<Semaphore>>,
+    admissions: Admissions,
     reads: Arc<Semaphore>,
     tokens: AtomicU64,
 }
 
 /// Reads that run at once; each may hold some tens of megabytes.
 const READS_MAX: usize = 8;
-/// Admission counts in units, so that a semaphore's count can hold any setting.
-const ADMIT_UNIT: usize = 64;
 
 impl Broker {
     pub(crate) fn new(shared: Arc<Shared>, ids: Arc<dyn MintIds>, options: BrokerOptions) -> Self {
-        let units = options.admit_bytes_max / ADMIT_UNIT;
-        let admitted =
-            (units > 0).then(|| Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))));
+        let metrics = &shared.metrics;
+        let (admitted, refused) = (metrics.admit_bytes.clone(), metrics.admit_refused.clone());
+        let BrokerOptions { admit_bytes_max, admit_hold, .. } = options;
+        let admissions = Admissions::new(admit_bytes_max, admit_hold, admitted, refused);
         let reads = Arc::new(Semaphore::new(READS_MAX));
-        Self { shared, ids, options, admitted, reads, tokens: AtomicU64::new(1) }
-    }
-
-    /// Takes room for a push, waiting for it at most as long as the hold.
-    async fn admit(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, CallError> {
-        let Some(admitted) = &self.admitted else { return Ok(None) };
-        let most = self.options.admit_bytes_max / ADMIT_UNIT;
-        // A push larger than the whole budget takes all of it: it is admitted alone.
-        let units = u32::try_from(bytes.div_ceil(ADMIT_UNIT).clamp(1, most)).unwrap_or(u32::MAX);
-        if let Ok(permit) = admitted.clone().try_acquire_many_owned(units) {
-            return Ok(Some(permit));
-        }
-        let acquired = tokio::time::timeout(
-            self.options.admit_hold,
-            admitted.clone().acquire_many_owned(units),
-        );
-        if let Ok(Ok(permit)) = acquired.await {
-            Ok(Some(permit))
-        } else {
-            self.shared.metrics.admit_refused.increment(1);
-            Err(CallError::Overloaded { retry_after_s: 1 })
-        }
+        Self { shared, ids, options, admissions, reads, tokens: AtomicU64::new(1) }
     }
 
     /// Makes frames of everything that is to be stored, as the queues' options say.
@@ -135,18 +115,20 @@ impl Drop for PopGuard<'_> {
 }
 
 impl Api for Broker {
+    async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
+        self.admissions.take(bytes).await
+    }
+
     async fn push(
         &self,
         tenant: Tenant,
         batch: PushBatch<'_>,
         deadline: Duration,
     ) -> Result<Vec<PushAnswer>, CallError> {
-        let permit = self.admit(bytes_of(batch)).await?;
         let prepared = self.prepare(tenant, batch)?;
         let Handed { parts, minted, places } = hand_over(prepared);
         let answers =
             self.call(deadline, |reply| Input::Push(PushCommand { parts, reply })).await?;
-        drop(permit);
         Ok(places.iter().map(|place| push_answer(*place, &minted, &answers)).collect())
     }
 
@@ -156,7 +138,6 @@ impl Api for Broker {
         deadline: Duration,
     ) -> Result<TransactionAnswer, CallError> {
         let Transaction { tenant, acks, pushes, positions } = transaction;
-        let permit = self.admit(bytes_of(pushes)).await?;
         let prepared = self.prepare(tenant, pushes)?;
         let Handed { parts, minted, places } = hand_over(prepared);
         let outcome = self.call(deadline, |reply| {
@@ -165,7 +146,6 @@ impl Api for Broker {
             Input::Transaction(Box::new(command))
         });
         let outcome = outcome.await?;
-        drop(permit);
         Ok(match outcome {
             TransactionOutcome::Committed { acks, parts } => {
                 let parts: Vec<PartAnswer> = parts.into_iter().map(Ok).collect();
@@ -316,16 +296,6 @@ impl Api for Broker {
             committed: applied,
             storage_ready: failed.is_none(),
             reason: failed.or(damaged),
-        }
-    }
-}
-
-/// Bytes that a push holds until it is answered.
-fn bytes_of(batch: PushBatch<'_>) -> usize {
-    match batch {
-        PushBatch::Items(items) => items.iter().map(|item| item.payload.len() + 128).sum(),
-        PushBatch::Framed(groups, _) => {
-            groups.iter().map(|group| group.frames.len() + group.packed.len()).sum()
         }
     }
 }

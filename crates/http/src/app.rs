@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use hyper::Request;
 use hyper::body::Body;
 use hyper::http::request::Parts;
-use queen_broker::api::Api;
+use queen_broker::api::{Admission, Api};
 use queen_record::ids::Tenant;
 use tracing::debug;
 
@@ -23,12 +24,20 @@ use crate::gate::Gate;
 use crate::options::AppOptions;
 use crate::origin;
 use crate::query::Query;
-use crate::routes::{self, Route};
+use crate::routes::{self, Op, Route};
 use crate::stats::{self, HttpStats};
 use crate::tenancy;
 
 /// The longest deadline of any call.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
+
+/// What a write of unknown length is taken for.
+const CHUNKED_BYTES: usize = 1 << 20;
+
+/// How long the body of a write may take while it holds room that others wait for: ten seconds, and one for each MiB.
+fn patience(bytes: usize) -> Duration {
+    Duration::from_secs(10 + u64::try_from(bytes >> 20).unwrap_or(u64::MAX))
+}
 
 /// The routes over one broker.
 #[derive(Debug)]
@@ -123,9 +132,23 @@ impl<A: Api> App<A> {
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
-        let limit = BodyLimit {
+        let mut limit = BodyLimit {
             bytes_max: self.options.body_bytes_max,
             timeout: self.options.body_timeout,
+        };
+        let mut stopping = pin!(stopping);
+        // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
+        let admission = match route.spec.op {
+            Op::Push | Op::Transaction => {
+                let bytes = self.expected(&body)?;
+                limit.timeout = limit.timeout.min(patience(bytes));
+                tokio::select! {
+                    biased;
+                    admission = self.room(bytes) => Some(admission?),
+                    () = &mut stopping => return Err(ApiError::stopping()),
+                }
+            }
+            _ => None,
         };
         let body = body::read(body, limit, &self.bodies, stopping).await?;
         let query = Query::new(parts.uri.query());
@@ -138,8 +161,25 @@ impl<A: Api> App<A> {
             bodies: &self.bodies,
         };
         let answer = routes::dispatch(&call, route, body.bytes).await;
-        drop(body.room);
+        drop((body.room, admission));
         answer
+    }
+
+    /// About the bytes that a body will have.
+    fn expected<B: Body>(&self, body: &B) -> Result<usize, ApiError> {
+        let hint = body.size_hint();
+        let most = self.options.body_bytes_max;
+        match hint.exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) {
+            Some(bytes) if bytes > most => Err(ApiError::body_too_large(most)),
+            Some(bytes) => Ok(bytes),
+            None => Ok(CHUNKED_BYTES.min(most)),
+        }
+    }
+
+    /// Room for a write; a refusal leaves its body unread, so the connection ends with it.
+    async fn room(&self, bytes: usize) -> Result<Admission, ApiError> {
+        let api = self.gate.api().map_err(|error| ApiError::from(error).closing())?;
+        api.admit(bytes).await.map_err(|error| ApiError::from(error).closing())
     }
 
     /// Lets a caller through to a route of this level; answers the subject of its token.

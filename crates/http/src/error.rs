@@ -150,7 +150,8 @@ impl ApiError {
         }
     }
 
-    fn closing(mut self) -> Self {
+    /// Ends the connection with this answer: the rest of the request was not read.
+    pub(crate) fn closing(mut self) -> Self {
         self.close = true;
         self
     }

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use queen_broker::api::{
-    AckAnswer, AckDone, AckItem, Api, CallError, Configured, Extended, FramedGroup, GroupDeleted,
-    Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet, PushAnswer, PushBatch,
-    PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck, TransactionAnswer,
+    AckAnswer, AckDone, AckItem, Admission, Api, CallError, Configured, Extended, FramedGroup,
+    GroupDeleted, Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet, PushAnswer,
+    PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck, TransactionAnswer,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
@@ -53,6 +53,9 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 pub(crate) struct Fake {
+    /// Bytes of the writes that asked for room, and what some of them are told.
+    pub(crate) admitted: Mutex<Vec<usize>>,
+    pub(crate) refusals: Mutex<VecDeque<CallError>>,
     pub(crate) replays: Mutex<Vec<(LetterRef, ReplayTo)>>,
     pub(crate) replayed: Mutex<VecDeque<Replay>>,
     pub(crate) purges: Mutex<Vec<LetterSelect>>,
@@ -82,6 +85,11 @@ pub(crate) struct Fake {
 }
 
 impl Api for Fake {
+    async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
+        self.admitted.lock().unwrap().push(bytes);
+        self.refusals.lock().unwrap().pop_front().map_or(Ok(Admission::unlimited()), Err)
+    }
+
     async fn push(
         &self,
         tenant: Tenant,

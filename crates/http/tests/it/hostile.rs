@@ -5,6 +5,8 @@ use std::time::Duration;
 use queen_http::ServeOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use queen_broker::api::CallError;
+
 use crate::node::{BODY_BYTES_MAX, Node, Reply, app_options};
 
 const HEAD: &str = "POST /api/v1/push HTTP/1.1\r\nHost: q\r\nConnection: close\r\n";
@@ -197,4 +199,22 @@ async fn pipelined_requests_are_answered_in_order() {
     let reply = node.raw(requests.as_bytes()).await;
     assert_eq!(reply.body.matches("\"renewed\":0").count(), 500);
     assert!(reply.body.ends_with(r#"{"status":"ok","engine":"raft"}"#));
+}
+
+#[tokio::test]
+async fn a_write_without_room_is_refused_before_its_body_is_read() {
+    let node = Node::start().await;
+    for path in ["/api/v1/push", "/api/v1/transaction"] {
+        let refusal = CallError::Overloaded { retry_after_s: 2 };
+        node.fake.refusals.lock().unwrap().push_back(refusal);
+        // Nothing of the body is sent: the answer does not wait for it.
+        let head = format!("POST {path} HTTP/1.1\r\nHost: q\r\nContent-Length: 700000\r\n\r\n");
+        let reply = node.raw(head.as_bytes()).await;
+        assert_eq!((reply.status, &reply.json()["code"]), (429, &"overloaded".into()));
+        assert!(reply.has_header("retry-after: 2") && reply.has_header("connection: close"));
+        assert_eq!(node.fake.admitted.lock().unwrap().pop(), Some(700_000));
+    }
+    // Acks, pops and reads are let through whatever waits.
+    assert_eq!(node.post("/api/v1/ack", r#"{"transactionId":"t"}"#).await.status, 200);
+    assert!(node.fake.admitted.lock().unwrap().is_empty());
 }
