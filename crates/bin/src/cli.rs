@@ -1,17 +1,24 @@
 //! The command line: no argument starts the broker, everything else teaches.
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::config::{Environment, Settings, show};
-use crate::{logging, node, start};
+use crate::{client, logging, node, start};
 
 const TEACH: &str = r#"Run one:
 
   QUEEN_RAFT_DIR=./data queen
 
-Push a message, take it, settle it:
+Push a message, see the queues, take it:
+
+  queen push orders '{"orderId":1}'
+  queen queues
+  queen pop orders
+
+`queen help push` and so on say more. The same over HTTP, where taking and settling are two calls:
 
   curl -X POST localhost:6632/api/v1/push \
     -d '{"items":[{"queue":"orders","payload":{"orderId":1}}]}'
@@ -62,24 +69,28 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    #[command(flatten)]
+    Client(client::Command),
 }
 
 /// Does what the command line says; an error is the text of the FATAL line.
-pub(crate) fn run() -> anyhow::Result<()> {
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        Some(Command::Client(command)) => return Ok(client::run(&command)),
         None => {
             let environment = Environment::of_process();
             let settings = Settings::read(&environment)?;
             logging::start(&settings)?;
-            start::run(&settings, &environment, node::open)
+            start::run(&settings, &environment, node::open)?;
         }
-        Some(Command::Api { markdown: true }) => print(&queen_http::api_markdown()),
-        Some(Command::Api { markdown: false }) => print(&queen_http::api_document()),
-        Some(Command::Config { markdown: true }) => print(&show::markdown()),
+        Some(Command::Api { markdown: true }) => print(&queen_http::api_markdown())?,
+        Some(Command::Api { markdown: false }) => print(&queen_http::api_document())?,
+        Some(Command::Config { markdown: true }) => print(&show::markdown())?,
         Some(Command::Config { markdown: false }) => {
-            print(&show::table(&Settings::read(&Environment::of_process())?))
+            print(&show::table(&Settings::read(&Environment::of_process())?))?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
@@ -102,5 +113,9 @@ mod tests {
         assert!(Cli::try_parse_from(["queen"]).unwrap().command.is_none());
         assert!(Cli::try_parse_from(["queen", "config", "--markdown"]).is_ok());
         assert!(Cli::try_parse_from(["queen", "start"]).is_err());
+        assert!(Cli::try_parse_from(["queen", "push", "q", "-1", "--id", "x"]).is_ok());
+        assert!(Cli::try_parse_from(["queen", "push", "q", "--id", "x"]).is_err());
+        assert!(Cli::try_parse_from(["queen", "dlq", "--url", "x", "purge", "q"]).is_ok());
+        assert!(Cli::try_parse_from(["queen", "pop", "q", "--from", "start"]).is_err());
     }
 }

@@ -4,6 +4,7 @@
 
 mod auth;
 mod cli;
+mod client;
 mod config;
 mod descriptors;
 mod fatal;
@@ -19,7 +20,7 @@ use tracing::error;
 
 fn main() -> ExitCode {
     match cli::run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(reason) => {
             // A start refused for its settings has no logging of its own yet.
             logging::start_default();

@@ -24,6 +24,9 @@ pub(crate) struct Environment {
 const ELSEWHERE: [&str; 4] =
     ["RETENTION_INTERVAL", "RETENTION_BATCH_SIZE", "PARTITION_CLEANUP_DAYS", "METRICS_FLUSH_MS"];
 
+/// Variables of the same form that the command line reads and a node does not.
+const OF_CLIENT: [&str; 2] = ["QUEEN_URL", "QUEEN_TOKEN"];
+
 impl Environment {
     /// The variables of this process; one that is not text cannot be a setting and is left out.
     pub(crate) fn of_process() -> Self {
@@ -35,7 +38,9 @@ impl Environment {
 
     pub(crate) fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let pairs: BTreeMap<String, String> = pairs.into_iter().collect();
-        let is_known = |name: &str| TABLE.iter().any(|row| row.names.contains(&name));
+        let is_known = |name: &str| {
+            OF_CLIENT.contains(&name) || TABLE.iter().any(|row| row.names.contains(&name))
+        };
         let is_setting = |name: &str| name.starts_with("QUEEN_") || ELSEWHERE.contains(&name);
         let unknown = pairs.keys().filter(|name| !is_known(name) && is_setting(name));
         let unknown = unknown.cloned().collect();
@@ -95,7 +100,15 @@ mod tests {
 
     #[test]
     fn unknown_settings_are_listed_by_name() {
-        let pairs = ["QUEEN_RAFT_GROUPS", "RETENTION_INTERVAL", "PORT", "PATH", "QUEEN_TYPO"];
+        let pairs = [
+            "QUEEN_RAFT_GROUPS",
+            "RETENTION_INTERVAL",
+            "PORT",
+            "PATH",
+            "QUEEN_TYPO",
+            "QUEEN_URL",
+            "QUEEN_TOKEN",
+        ];
         let pairs = pairs.map(|name| (name.to_owned(), "1".to_owned()));
         let environment = Environment::new(pairs);
         assert_eq!(

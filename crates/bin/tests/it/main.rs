@@ -3,6 +3,7 @@
 
 mod auth;
 mod client;
+mod commands;
 mod contract;
 mod encrypted;
 mod program;
@@ -60,7 +61,7 @@ fn config_prints_what_a_start_would_use() {
 #[test]
 fn help_teaches() {
     let help = text(&queen(&["--help"], &[]).stdout);
-    for word in ["curl", "QUEEN_RAFT_DIR", "PORT", "/api/v1/push", "config"] {
+    for word in ["curl", "QUEEN_RAFT_DIR", "PORT", "/api/v1/push", "config", "push", "tail"] {
         assert!(help.contains(word), "{word} in {help}");
     }
     assert_eq!(queen(&["nonsense"], &[]).status.code(), Some(2));
