@@ -107,8 +107,12 @@ pub struct Overlay {
     /// Dead letters removed in flight.
     letters_gone: Table<Uuid, u64>,
     hashes: Table<(PartitionId, TxHash), Original>,
-    appended: VecDeque<(u64, Vec<(PartitionId, TxHash)>)>,
+    /// By plan, with the time of each: one hash may have been appended by several plans.
+    appended: VecDeque<(u64, Vec<Appended>)>,
 }
+
+/// A hash that a plan appended, and when.
+type Appended = (PartitionId, TxHash, Micros);
 
 /// A queue as this plan leaves it; `None` when it is deleted.
 type PlannedQueue = Option<(QueueView, QueueOptions)>;
@@ -288,7 +292,8 @@ impl Overlay {
         self.hashes.get(&(id, hash)).copied()
     }
 
-    /// Notes the hashes of an append of this plan; the lowest offset of a hash stays.
+    /// Notes the hashes of an append of this plan. What was appended before under one of them is outside the window, or
+    /// this would be its duplicate: from now on the later one is the original.
     pub fn put_hashes(
         &mut self,
         plan: u64,
@@ -297,8 +302,8 @@ impl Overlay {
     ) {
         let mut added = Vec::new();
         for (hash, original) in hashes {
-            self.hashes.entry((id, hash)).or_insert(original);
-            added.push((id, hash));
+            self.hashes.insert((id, hash), original);
+            added.push((id, hash, original.created));
         }
         match self.appended.back_mut() {
             Some((last, list)) if *last == plan => list.append(&mut added),
@@ -333,9 +338,12 @@ impl Overlay {
             && *first <= plan
             && let Some((plan, list)) = self.appended.pop_front()
         {
-            for (id, hash) in list {
-                if let Some(original) = self.hashes.remove(&(id, hash)) {
-                    stored(plan, id, hash, original.created);
+            for (id, hash, created) in list {
+                stored(plan, id, hash, created);
+                let is_latest =
+                    self.hashes.get(&(id, hash)).is_some_and(|latest| latest.created == created);
+                if is_latest {
+                    self.hashes.remove(&(id, hash));
                 }
             }
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use queen_model::{DlqInsert, Effect, Released};
+use queen_model::{DlqInsert, Effect, Lease, Released};
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, Tenant, TxHash, Uuid};
 use queen_state::State;
 
@@ -258,9 +258,14 @@ pub(super) fn advance(part: &mut Part, decision: &AckDecision, now: Micros) -> M
     }
     let ends = decision.release && leased;
     if ends && decision.settled {
+        // One message that stands for its span is in the batch's place, and the span is what was settled.
+        let low = |lease: Lease| {
+            let first = Offset(u64::try_from(before.0 + 1).unwrap_or(0));
+            if lease.conflated { first } else { part.lease_low }
+        };
         part.released = part.lease.map(|lease| Released {
             worker: lease.worker,
-            low: part.lease_low,
+            low: low(lease),
             high: lease.batch_end,
         });
     }
@@ -384,7 +389,15 @@ fn places(
             }
         } else if let Some(offsets) = facts.offsets.get(&item.hash) {
             let above = |offset: &&Offset| (part.committed + 1..=end).contains(&signed(**offset));
-            match (offsets.iter().find(above), offsets.first()) {
+            let open = || offsets.iter().filter(above);
+            let mut skip = 0;
+            if !unique {
+                // As in the batch: named again, it means the next of them.
+                let times = named.entry(item.hash).or_default();
+                skip = *times;
+                *times += 1;
+            }
+            match (open().nth(skip).or_else(|| open().next()), offsets.first()) {
                 (Some(offset), _) => Place::InRange(*offset),
                 (None, Some(offset)) if signed(*offset) <= part.committed => Place::Below(*offset),
                 (None, _) => Place::Unknown,

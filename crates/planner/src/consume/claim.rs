@@ -244,20 +244,21 @@ impl Engine {
             return Readiness::Idle;
         }
         let behind = row.last_offset - part.committed;
+        let wanted = part.wanted().max(row.log_start());
+        let since = part.seed_time;
+        // Whatever keeps a pinned group from taking something now: the next time it must not begin later.
+        if part.created == Micros(0) && own && start != Start::All && since.is_none() {
+            part.created = request.now;
+            self.mark_dirty(key);
+        }
         if behind <= 0 {
-            // A pinned group that begins at the end must not begin at a later end the next time.
-            if part.created == Micros(0) && own && start != Start::All {
-                part.created = request.now;
-                self.mark_dirty(key);
-            }
             return Readiness::Idle;
         }
         let quiet_at = Micros(row.last_created.0 + request.queue.window_us);
         if request.queue.window_us > 0 && quiet_at > request.now {
             return Readiness::Later(quiet_at);
         }
-        let wanted = part.wanted().max(row.log_start());
-        let from = match part.seed_time {
+        let from = match since {
             since if request.conflates => {
                 let last = Offset(u64::try_from(row.last_offset).unwrap_or(0));
                 ClaimFrom::Newest { wanted, last, since }
@@ -292,15 +293,24 @@ impl Engine {
             return Taken::Lost;
         };
         part.reserved = None;
-        part.seed_time = None;
         if part.created == Micros(0) {
             part.created = now;
         }
         let count = delivered.hashes.len();
+        let conflated = matches!(claim.from, ClaimFrom::Newest { .. });
+        // The newest message says nothing about where the group starts.
+        let sought = part.seed_time.is_some() && !conflated;
+        if sought {
+            // What was read does. If the lease comes to nothing, the group starts there again.
+            part.committed = part.committed.max(before(delivered.first));
+        }
+        if sought || count > 0 {
+            part.seed_time = None;
+        }
         let Some(last) =
             (count as u64).checked_sub(1).map(|ahead| Offset(delivered.first.0 + ahead))
         else {
-            return self.nothing(key, delivered, delay_us);
+            return self.nothing(key, delivered, (delay_us, sought));
         };
         let taken = match terms {
             LeaseTerms::Commit => {
@@ -311,7 +321,6 @@ impl Engine {
                 Grant { attempt: 1 }
             }
             LeaseTerms::Lease { id, expires } => {
-                let conflated = matches!(claim.from, ClaimFrom::Newest { .. });
                 // What stands for a span is a newer message each time; the span starts at the same place.
                 let start = if conflated { part.wanted() } else { delivered.first };
                 let again = part.attempt_offset == Some(start);
@@ -333,15 +342,21 @@ impl Engine {
     }
 
     /// Nothing could be delivered: the partition waits for its delay, or for its next message.
-    fn nothing(&mut self, key: PartKey, delivered: &Delivered, delay_us: i64) -> Taken {
+    fn nothing(
+        &mut self,
+        key: PartKey,
+        delivered: &Delivered,
+        (delay_us, sought): (i64, bool),
+    ) -> Taken {
         if let Some(part) = self.parts.get_mut(&key) {
-            // Remember what the log said about where the group starts.
-            let before = i64::try_from(delivered.first.0).unwrap_or(i64::MAX) - 1;
-            part.committed = part.committed.max(before);
+            part.committed = part.committed.max(before(delivered.first));
         }
-        match delivered.too_young {
-            Some(created) => self.hold(key, Micros(created.0 + delay_us)),
-            None => self.mark_dirty(key),
+        if let Some(created) = delivered.too_young {
+            self.hold(key, Micros(created.0 + delay_us));
+        }
+        if sought || delivered.too_young.is_none() {
+            // Remember what the log said about where the group starts.
+            self.mark_dirty(key);
         }
         self.unload_if_idle(key);
         Taken::Nothing
@@ -390,6 +405,14 @@ impl Engine {
         };
         if behind && self.state_of(key.1).loaded {
             self.offer(key);
+        } else if behind {
+            // The list is filled on its next use; a pop that waits for this partition by name does not look there.
+            self.woken.push((key.1, key.0));
         }
     }
+}
+
+/// The cursor of a group that reads this offset next.
+fn before(first: Offset) -> i64 {
+    i64::try_from(first.0).unwrap_or(i64::MAX) - 1
 }
