@@ -2,6 +2,7 @@
 
 mod describe;
 mod notation;
+mod notes;
 mod page;
 
 use std::sync::LazyLock;
@@ -13,6 +14,7 @@ use crate::auth::Level;
 use crate::routes::{RouteSpec, TABLE};
 use describe::{Body, COMPONENTS, Described, describe};
 use notation::schema;
+use notes::notes;
 
 pub use page::markdown;
 
@@ -21,6 +23,7 @@ const FAILURES: &[(u16, &str)] = &[
     (400, "the request is not this route's shape"),
     (401, "no token, or one that is not accepted"),
     (403, "the token's role does not reach this route, or the page that asks is another site's"),
+    (405, "the path has no such method"),
     (413, "a body or a name over its limit"),
     (429, "too many bytes of writes are waiting; Retry-After says when to come again"),
     (500, "a fault of the broker"),
@@ -78,6 +81,7 @@ fn operation(spec: &RouteSpec) -> Value {
         "operationId": operation_id(spec),
         "tags": [described.tag],
         "summary": described.summary,
+        "description": notes(spec.op),
         "parameters": parameters(spec, &described),
         "responses": responses(spec, &described),
     });

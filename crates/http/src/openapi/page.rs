@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::FAILURES;
 use super::describe::{COMPONENTS, describe};
+use super::notes::notes;
 use crate::auth::Level;
 use crate::routes::TABLE;
 
@@ -15,7 +16,8 @@ pub fn markdown() -> String {
          Made by `queen api --markdown` from the table of routes; the same as an OpenAPI document is at\n\
          `/api/v1/openapi.json`. Shapes are written like types: `name?` may be left out, `T[]` is an array,\n\
          `A|B` is either, `'a'` is that text, `{*: T}` has any names. `nat` is a whole number from 0, `digits` a\n\
-         string of digits. `null` means absent in every request. Unknown fields and parameters are ignored.\n",
+         string of digits. `null` means absent in every request. Unknown fields and parameters are ignored. The\n\
+         names on the wire, which are not all of one kind, are those that existing clients know.\n",
     );
     let mut tags: Vec<&str> = TABLE.iter().map(|spec| describe(spec.op).tag).collect();
     tags.sort_unstable();
@@ -63,6 +65,10 @@ fn section(out: &mut String, tag: &str) {
                 access(spec.level)
             ),
         );
+        let text = notes(spec.op);
+        if !text.is_empty() {
+            line(out, format_args!("\n{text}"));
+        }
         if !described.query.is_empty() {
             line(out, format_args!("\n| parameter | type | meaning |\n| --- | --- | --- |"));
             for (name, shape, meaning) in described.query {
