@@ -34,10 +34,10 @@ const DEADLINE_MAX: Duration = Duration::from_mins(1);
 /// What a write of unknown length is taken for.
 const CHUNKED_BYTES: usize = 1 << 20;
 
-/// How long the body of a write may take while it holds room that others wait for: ten seconds, and one for each MiB.
-fn patience(bytes: usize) -> Duration {
-    Duration::from_secs(10 + u64::try_from(bytes >> 20).unwrap_or(u64::MAX))
-}
+/// A write of at most these bytes keeps its room while its body comes: that much is on its way already.
+const HELD_BYTES: usize = 256 << 10;
+/// How long it keeps it: a body that does not come must not keep others out.
+const HELD: Duration = Duration::from_millis(250);
 
 /// The routes over one broker.
 #[derive(Debug)]
@@ -132,25 +132,36 @@ impl<A: Api> App<A> {
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
-        let mut limit = BodyLimit {
+        let limit = BodyLimit {
             bytes_max: self.options.body_bytes_max,
             timeout: self.options.body_timeout,
         };
         let mut stopping = pin!(stopping);
+        let is_admitted = matches!(route.spec.op, Op::Push | Op::Transaction);
+        let mut admission = None;
+        let mut held = Duration::ZERO;
         // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
-        let admission = match route.spec.op {
-            Op::Push | Op::Transaction => {
-                let bytes = self.expected(&body)?;
-                limit.timeout = limit.timeout.min(patience(bytes));
-                tokio::select! {
-                    biased;
-                    admission = self.room(bytes) => Some(admission?),
-                    () = &mut stopping => return Err(ApiError::stopping()),
+        if is_admitted {
+            let bytes = self.expected(&body)?;
+            admission = Some(self.room(bytes, stopping.as_mut()).await?);
+            if bytes <= HELD_BYTES {
+                held = HELD;
+            }
+        }
+        let body = {
+            let mut reading = pin!(body::read(body, limit, &self.bodies, stopping.as_mut()));
+            tokio::select! {
+                biased;
+                body = &mut reading => body?,
+                () = tokio::time::sleep(held) => {
+                    admission = None;
+                    reading.await?
                 }
             }
-            _ => None,
         };
-        let body = body::read(body, limit, &self.bodies, stopping).await?;
+        if is_admitted && admission.is_none() {
+            admission = Some(self.room(body.bytes.len(), stopping).await?);
+        }
         let query = Query::new(parts.uri.query());
         let call = Call {
             gate: &self.gate,
@@ -176,10 +187,18 @@ impl<A: Api> App<A> {
         }
     }
 
-    /// Room for a write; a refusal leaves its body unread, so the connection ends with it.
-    async fn room(&self, bytes: usize) -> Result<Admission, ApiError> {
+    /// Room for a write; a refusal may leave its body unread, so the connection ends with it.
+    async fn room(
+        &self,
+        bytes: usize,
+        stopping: impl Future<Output = ()>,
+    ) -> Result<Admission, ApiError> {
         let api = self.gate.api().map_err(|error| ApiError::from(error).closing())?;
-        api.admit(bytes).await.map_err(|error| ApiError::from(error).closing())
+        tokio::select! {
+            biased;
+            admission = api.admit(bytes) => admission.map_err(|error| ApiError::from(error).closing()),
+            () = stopping => Err(ApiError::stopping()),
+        }
     }
 
     /// Lets a caller through to a route of this level; answers the subject of its token.

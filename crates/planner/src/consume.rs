@@ -336,8 +336,13 @@ impl Engine {
     /// A group's cursors on a queue are deleted by this plan.
     pub fn drop_group(&mut self, plan: u64, tenant: Tenant, queue: &str, name: &str) {
         let group = self.group(tenant, queue, name);
+        let parts = self.parts.keys().filter(|key| key.1 == group).map(|key| key.0);
+        let mut parts: Vec<PartitionId> = parts.collect();
+        parts.sort_unstable();
         self.drop_parts(group);
         self.fresh.insert(group, plan);
+        // Its leases and delays are gone with it: whoever waited for their end looks again, and whoever waits for any.
+        self.woken.extend(parts.into_iter().chain([PartitionId(0)]).map(|part| (group, part)));
     }
 
     /// Where a group starts was changed: its ready list is filled anew, for those who wait too.

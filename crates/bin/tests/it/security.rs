@@ -248,3 +248,26 @@ fn a_client_that_left_holds_nothing_and_the_others_are_served() {
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     assert_eq!(client.get("/api/v1/resources/queues/q")["name"], "q");
 }
+
+#[test]
+fn a_body_that_does_not_come_keeps_no_other_write_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, mut client) = start(dir.path(), &[("QUEEN_RAFT_ADMIT_MAX_MB", "1")]);
+    let mut open = Vec::new();
+    for path in ["/api/v1/push", "/api/v1/transaction"] {
+        // More than all of the room together, and one alone.
+        for bytes in [200_000, 200_000, 200_000, 200_000, 2_000_000] {
+            let mut stream = TcpStream::connect(node.address()).unwrap();
+            let head =
+                format!("POST {path} HTTP/1.1\r\nHost: q\r\nContent-Length: {bytes}\r\n\r\n{{");
+            stream.write_all(head.as_bytes()).unwrap();
+            open.push(stream);
+        }
+    }
+    for id in 0..20 {
+        let answer = push(&mut client, &[item("q", "p", &id.to_string(), &json!(1))]);
+        assert_eq!(answer[0]["status"], "queued", "{answer}");
+    }
+    // They hold on until the end of the test.
+    assert_eq!(open.len(), 10);
+}

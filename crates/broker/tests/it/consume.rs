@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queen_broker::api::{AckStatus, Api, PopTarget, Subscribe};
+use queen_broker::api::{AckStatus, Api, PopRequest, PopTarget, Subscribe};
 use queen_model::OptionsPatch;
 
 use crate::support::{Rig, T, ids, pop, queue_mode, set};
@@ -20,8 +20,7 @@ async fn a_parked_pop_wakes_for_a_push() {
             PopTarget::Queue(queue) | PopTarget::Partition { queue, .. } => queue.clone(),
             PopTarget::Labels { .. } => continue,
         };
-        let request =
-            queen_broker::api::PopRequest { target, wait: true, ..pop("", queue_mode(), 5) };
+        let request = PopRequest { target, wait: true, ..pop("", queue_mode(), 5) };
         let api = rig.api();
         let waiting = tokio::spawn(async move { api.pop(request).await.unwrap() });
         // Parked or not yet: either way the message must arrive.
@@ -36,7 +35,7 @@ async fn an_ack_wakes_the_next_in_line() {
     rig.push("q", "p", &["1", "2"]).await;
     let first = rig.pop("q", "g", 1).await;
     let api = rig.api();
-    let request = queen_broker::api::PopRequest { wait: true, ..pop("q", "g", 1) };
+    let request = PopRequest { wait: true, ..pop("q", "g", 1) };
     let waiting = tokio::spawn(async move { api.pop(request).await.unwrap() });
     let id = first.claims[0].partition_id;
     rig.ack("g", first.lease, id, &[("1", AckStatus::Completed)]).await;
@@ -137,11 +136,29 @@ async fn a_deleted_group_registers_again() {
 }
 
 #[tokio::test]
+async fn a_deleted_group_wakes_those_who_waited_for_its_leases() {
+    let pinned = PopTarget::Partition { queue: "q".into(), partition: "p".into() };
+    for target in [PopTarget::Queue("q".into()), pinned] {
+        for queue in [None, Some("q".to_owned())] {
+            let rig = Rig::new();
+            rig.push("q", "p", &["1"]).await;
+            assert_eq!(ids(&rig.pop("q", "g", 1).await), ["1"]);
+            let api = rig.api();
+            let request = PopRequest { wait: true, target: target.clone(), ..pop("q", "g", 5) };
+            let waiting = tokio::spawn(async move { api.pop(request).await.unwrap() });
+            // Parked or not yet: either way the deletion must reach it.
+            rig.api().delete_group(T, "g".into(), queue, true, DEADLINE).await.unwrap();
+            assert_eq!(ids(&waiting.await.unwrap()), ["1"]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_pop_leaves_no_lease() {
     let rig = Rig::new();
     for round in 0..30 {
         let api = rig.api();
-        let request = queen_broker::api::PopRequest { wait: true, ..pop("q", "g", 5) };
+        let request = PopRequest { wait: true, ..pop("q", "g", 5) };
         let waiting = tokio::spawn(async move { api.pop(request).await });
         let id = format!("{round}");
         let pushed = [&*id];
@@ -149,7 +166,7 @@ async fn a_dropped_pop_leaves_no_lease() {
         waiting.abort();
         push.await;
         // Whether the claim was made or not, the next pop gets the message.
-        let request = queen_broker::api::PopRequest { wait: true, ..pop("q", "g", 5) };
+        let request = PopRequest { wait: true, ..pop("q", "g", 5) };
         let popped = rig.api().pop(request).await.unwrap();
         assert_eq!(ids(&popped), pushed);
         let claim = &popped.claims[0];
