@@ -8,7 +8,7 @@ use crate::args::Args;
 use crate::chaos::{self, ChaosOptions};
 use crate::python::Python;
 use crate::shell::{self, capture, tail};
-use crate::{decode, demo, node, readme, schema, suite};
+use crate::{decode, demo, fuzz, node, readme, schema, suite};
 
 /// How long the workspace's tests may take, building included.
 const WORKSPACE_LIMIT: Duration = Duration::from_hours(1);
@@ -44,6 +44,9 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     args.end()?;
     parts.run("workspace tests", || workspace_tests(is_slow));
     parts.run("documentation examples", doc_tests);
+    if is_slow {
+        fuzz::parts(&mut parts);
+    }
     match node::build().and_then(|binary| Ok((binary, Python::set_up()?))) {
         Ok((binary, python)) => {
             parts.run("README", || readme::run(&binary));
@@ -78,10 +81,15 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Whether a part of this name is run.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|word| name.contains(word))
+    }
+
     /// Runs one part, prints its line, and adds what it counted; a part that could not be judged counts as one
     /// failure.
     pub(crate) fn run(&mut self, name: &str, run: impl FnOnce() -> anyhow::Result<Tally>) {
-        if self.only.as_deref().is_some_and(|word| !name.contains(word)) {
+        if !self.wants(name) {
             return;
         }
         let started = Instant::now();

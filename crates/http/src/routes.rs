@@ -3,13 +3,13 @@
 //! Paths are split at `/` first and each name is percent-decoded once afterwards, so a name may hold any
 //! character. An empty segment is no name: `//` and a slash at the end lead nowhere.
 
-mod ack;
+pub(crate) mod ack;
 mod browse;
 mod changed;
-mod configure;
+pub(crate) mod configure;
 mod dead_letters;
 mod depth;
-mod fetch;
+pub(crate) mod fetch;
 mod group_reads;
 mod groups;
 mod health;
@@ -19,7 +19,7 @@ mod metrics;
 mod overview;
 mod pop;
 mod positions;
-mod push;
+pub(crate) mod push;
 mod queues;
 mod shared;
 mod table;
@@ -38,6 +38,7 @@ pub(crate) use push::PARTITION_DEFAULT;
 pub(crate) use shared::wide;
 use table::{Effect, SEGMENTS_MAX};
 pub(crate) use table::{Op, RouteSpec, TABLE};
+pub(crate) use transaction::{Bundle, Shape, framed};
 
 /// A route of the table with the names of one request.
 #[derive(Debug)]

@@ -16,9 +16,7 @@ const ELEMENT_BYTES: usize = 130;
 /// Settles messages.
 pub(crate) async fn ack<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
     call.count(|stats| &stats.ack_requests, 1);
-    let body = read::body::<Object<Body<'_>>>(body)?.0;
-    let group = shared::group(body.group.as_ref().map(|group| &*group.0));
-    let items = body.items()?;
+    let (group, items) = request(body)?;
     if items.is_empty() {
         return Ok(render(&[], &[]));
     }
@@ -26,6 +24,13 @@ pub(crate) async fn ack<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answe
     let answers = call.api()?.ack(call.tenant, group, items, call.deadline()).await?;
     call.count(|stats| &stats.ack_messages, answers.len());
     Ok(render(&ids, &answers))
+}
+
+/// The group and the acknowledgments of a body.
+pub(crate) fn request(body: &[u8]) -> Result<(String, Vec<AckItem>), ApiError> {
+    let body = read::body::<Object<Body<'_>>>(body)?.0;
+    let group = shared::group(body.group.as_ref().map(|group| &*group.0));
+    Ok((group, body.items()?))
 }
 
 fn render(ids: &[String], answers: &[AckAnswer]) -> Answer {

@@ -3,12 +3,12 @@
 use queen_broker::api::Api;
 use queen_model::{OptionsPatch, Patch};
 
-use serde_json::{Map, Value};
+use serde::de::MapAccess;
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::read;
+use crate::read::{self, Fields, Object, Raw, Text, skip};
 use crate::routes::shared;
 
 /// Bytes of a `retentionSinkHold` name at most.
@@ -16,23 +16,40 @@ const SINK_HOLD_BYTES_MAX: usize = 64;
 /// Seconds: one minute to one year.
 const SINK_HOLD_SECONDS: std::ops::RangeInclusive<i32> = 60..=31_536_000;
 
+/// Letters of a mode that there is not that an error shows.
+const SHOWN_MAX: usize = 64;
+/// The fields that mean something, in the body or in its options.
+const NAMES: &[&str] = &[
+    "queue",
+    "mode",
+    "options",
+    "namespace",
+    "task",
+    "priority",
+    "leaseTime",
+    "retryLimit",
+    "retryDelay",
+    "ttl",
+    "deadLetterQueue",
+    "dlqAfterMaxRetries",
+    "delayedProcessing",
+    "windowBuffer",
+    "retentionSeconds",
+    "completedRetentionSeconds",
+    "retentionEnabled",
+    "encryptionEnabled",
+    "maxWaitTimeSeconds",
+    "maxSize",
+    "maxQueueSize",
+    "minPopWaitTime",
+    "dedupWindowSeconds",
+    "retentionSinkHold",
+    "retentionSinkHoldMaxSeconds",
+];
+
 /// Makes a queue or changes one.
 pub(crate) async fn configure<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
-    let body = read::body::<Map<String, Value>>(body)?;
-    let queue = match body.get("queue") {
-        Some(Value::String(queue)) if !queue.is_empty() => queue.clone(),
-        _ => return Err(ApiError::bad_request("queue is required")),
-    };
-    let replace = match body.get("mode") {
-        None | Some(Value::Null) => false,
-        Some(Value::String(mode)) if mode == "merge" => false,
-        Some(Value::String(mode)) if mode == "replace" => true,
-        Some(mode) => {
-            let text = format!("mode must be \"merge\" or \"replace\", got {mode}");
-            return Err(ApiError::bare_bad_request(text));
-        }
-    };
-    let patch = patch(&body)?;
+    let Request { queue, patch, replace } = request(body)?;
     let deadline = call.deadline();
     let done = call.api()?.configure(call.tenant, queue.clone(), patch, replace, deadline).await?;
     let mut json = Json::new();
@@ -44,17 +61,48 @@ pub(crate) async fn configure<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result
     Ok(error::ok(json))
 }
 
-/// The options that the body mentions.
-fn patch(body: &Map<String, Value>) -> Result<OptionsPatch, ApiError> {
-    // Labels at the top level are sent as null by clients that mean nothing by it.
-    let (options, is_nested) = match body.get("options") {
-        Some(Value::Object(options)) => (Options(options), true),
-        _ => (Options(body), false),
+/// What a body asks for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) queue: String,
+    pub(crate) patch: OptionsPatch,
+    pub(crate) replace: bool,
+}
+
+/// Reads a body.
+pub(crate) fn request(body: &[u8]) -> Result<Request, ApiError> {
+    let body = read::body::<Object<Named<'_>>>(body)?.0;
+    let queue = body.get("queue").and_then(text).filter(|queue| !queue.is_empty());
+    let queue = queue.ok_or_else(|| ApiError::bad_request("queue is required"))?;
+    let replace = match body.get("mode") {
+        None | Some("null") => false,
+        Some(mode) => match text(mode).as_deref() {
+            Some("merge") => false,
+            Some("replace") => true,
+            _ => {
+                let shown: String = mode.chars().take(SHOWN_MAX).collect();
+                let text = format!("mode must be \"merge\" or \"replace\", got {shown}");
+                return Err(ApiError::bare_bad_request(text));
+            }
+        },
     };
+    Ok(Request { queue, patch: patch(&body)?, replace })
+}
+
+/// The options that the body mentions.
+fn patch(body: &Named<'_>) -> Result<OptionsPatch, ApiError> {
+    // Labels at the top level are sent as null by clients that mean nothing by it.
+    let nested = match body.get("options") {
+        Some(options) if options.starts_with('{') => {
+            Some(read::body::<Object<Named<'_>>>(options.as_bytes())?.0)
+        }
+        _ => None,
+    };
+    let (options, is_nested) = (nested.as_ref().unwrap_or(body), nested.is_some());
     let label = |name| match options.text(name)? {
         Patch::Set(text) if !is_nested && text.is_empty() => Ok(Patch::Absent),
         Patch::Reset if !is_nested => Ok(Patch::Absent),
-        Patch::Absent if is_nested => match Options(body).text(name)? {
+        Patch::Absent if is_nested => match body.text(name)? {
             Patch::Set(text) if !text.is_empty() => Ok(Patch::Set(text)),
             _ => Ok(Patch::Absent),
         },
@@ -88,38 +136,70 @@ fn patch(body: &Map<String, Value>) -> Result<OptionsPatch, ApiError> {
     })
 }
 
-/// The object that holds the options.
-struct Options<'a>(&'a Map<String, Value>);
+/// The fields of a body or of its options that mean something, each still unread: a tree of all of them would be many
+/// times as large as the body.
+#[derive(Debug, Default)]
+struct Named<'a>(Vec<(&'static str, Raw<'a>)>);
 
-impl Options<'_> {
+impl<'de> Fields<'de> for Named<'de> {
+    const NAME: &'static str = "an object with \"queue\" and \"options\"";
+
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
+        let Some(name) = NAMES.iter().find(|known| **known == name) else { return skip(map) };
+        let value = map.next_value()?;
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, slot)) => *slot = value,
+            None => self.0.push((name, value)),
+        }
+        Ok(())
+    }
+}
+
+/// A JSON text; none for another value.
+fn text(raw: &str) -> Option<String> {
+    serde_json::from_str::<Text<'_>>(raw).ok().map(|text| text.0.into_owned())
+}
+
+impl<'a> Named<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, raw)| raw.0)
+    }
+
     fn integer(&self, name: &str) -> Result<Patch<i32>, ApiError> {
-        self.read(name, "an integer", |value| value.as_i64().and_then(|wide| wide.try_into().ok()))
+        let wide = self.read(name, "an integer", read::integer)?;
+        Ok(match wide {
+            Patch::Absent => Patch::Absent,
+            Patch::Reset => Patch::Reset,
+            // A number that a stored option has no room for is named as such.
+            Patch::Set(wide) => Patch::Set(i32::try_from(wide).map_err(|_| {
+                ApiError::bad_request(format!("{name} must be an integer of at most 32 bits"))
+            })?),
+        })
     }
 
     fn boolean(&self, name: &str) -> Result<Patch<bool>, ApiError> {
-        self.read(name, "a boolean", Value::as_bool)
+        self.read(name, "a boolean", |raw| match raw {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        })
     }
 
     fn text(&self, name: &str) -> Result<Patch<String>, ApiError> {
-        self.read(name, "a string", |value| value.as_str().map(str::to_owned))
+        self.read(name, "a string", text)
     }
 
     fn read<T>(
         &self,
         name: &str,
         kind: &str,
-        convert: impl FnOnce(&Value) -> Option<T>,
+        convert: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Patch<T>, ApiError> {
-        match self.0.get(name) {
+        match self.get(name) {
             None => Ok(Patch::Absent),
-            Some(Value::Null) => Ok(Patch::Reset),
-            Some(value) => match convert(value) {
+            Some("null") => Ok(Patch::Reset),
+            Some(raw) => match convert(raw) {
                 Some(value) => Ok(Patch::Set(value)),
-                // A number that a stored option has no room for is named as such.
-                None if kind == "an integer" && (value.is_i64() || value.is_u64()) => {
-                    let text = format!("{name} must be an integer of at most 32 bits");
-                    Err(ApiError::bad_request(text))
-                }
                 None => Err(ApiError::bad_request(format!("{name} must be {kind}"))),
             },
         }
@@ -155,7 +235,7 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> Result<OptionsPatch, u16> {
-        let body: Map<String, Value> = serde_json::from_str(body).unwrap();
+        let body = read::body::<Object<Named<'_>>>(body.as_bytes()).unwrap().0;
         patch(&body).map_err(|error| error.into_answer().status().as_u16())
     }
 

@@ -6,7 +6,7 @@ use queen_broker::api::{
     Api, Bounds, FETCH_ENTRY_BYTES_MAX, FETCH_WAIT_MAX, FetchEntry, FetchError, FetchRequest,
     Fetched, OffsetFound, OffsetQuery,
 };
-use queen_record::ids::Micros;
+use queen_record::ids::{Micros, Tenant};
 use serde::de::MapAccess;
 
 use crate::app::Call;
@@ -21,23 +21,29 @@ const ENTRY_BYTES_DEFAULT: i64 = 1024 * 1024;
 
 /// Reads messages by offset.
 pub(crate) async fn fetch<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
+    let request = request(call.tenant, body)?;
+    let names = request.entries.iter();
+    let names: Vec<(String, String)> =
+        names.map(|entry| (entry.queue.clone(), entry.partition.clone())).collect();
+    let fetched = call.api()?.fetch(request).await?;
+    Ok(error::ok(render(&names, &fetched)))
+}
+
+/// What a body asks for.
+pub(crate) fn request(tenant: Tenant, body: &[u8]) -> Result<FetchRequest, ApiError> {
     let body = read::body::<Object<Body<Entry<'_>>>>(body)?.0;
     let wait = body.wait_ms.map_or(0, |wait| u64::try_from(wait.0).unwrap_or(0));
     let bytes_max = body.bytes_max.map_or(u64::MAX, |bytes| positive(bytes.0));
     let bytes_min = body.bytes_min.map_or(1, |bytes| u64::try_from(bytes.0).unwrap_or(0));
     let entries = entries(body.entries)?;
     let entries = entries.into_iter().map(Entry::into_entry).collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<(String, String)> =
-        entries.iter().map(|entry| (entry.queue.clone(), entry.partition.clone())).collect();
-    let request = FetchRequest {
-        tenant: call.tenant,
+    Ok(FetchRequest {
+        tenant,
         entries,
         bytes_max,
         wait: Duration::from_millis(wait).min(FETCH_WAIT_MAX),
         bytes_min,
-    };
-    let fetched = call.api()?.fetch(request).await?;
-    Ok(error::ok(render(&names, &fetched)))
+    })
 }
 
 fn render(names: &[(String, String)], fetched: &[Fetched]) -> Json {

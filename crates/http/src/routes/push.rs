@@ -31,9 +31,7 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Ans
     if BinaryPush::is(body) {
         return binary(call, body).await;
     }
-    let items = read::body::<Object<Body<'_>>>(body)?.0.items.unwrap_or_default();
-    let items: Vec<PushItem<'_>> = items.iter().map(|item| item.0.borrow()).collect();
-    store(call, items, false).await
+    store(call, Body::read(body)?.items(), false).await
 }
 
 /// Stores messages that came in a binary form.
@@ -122,9 +120,26 @@ fn render<'a>(
     error::json(StatusCode::CREATED, json)
 }
 
+/// A push as its request gives it.
 #[derive(Debug, Default)]
-struct Body<'a> {
+pub(crate) struct Body<'a> {
     items: Option<Vec<Object<Item<'a>>>>,
+}
+
+impl<'a> Body<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// 400.
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
+        read::body::<Object<Self>>(body).map(|object| object.0)
+    }
+
+    /// Its messages.
+    pub(crate) fn items(&self) -> Vec<PushItem<'_>> {
+        let items = self.items.as_deref().unwrap_or_default();
+        items.iter().map(|item| item.0.borrow()).collect()
+    }
 }
 
 impl<'de> Fields<'de> for Body<'de> {
@@ -227,9 +242,8 @@ mod tests {
     use super::*;
 
     fn item(body: &str) -> Option<(String, String, Option<String>, String)> {
-        let read = read::body::<Object<Body<'_>>>(body.as_bytes()).ok()?;
-        let items = read.0.items?;
-        let item = items.first()?.0.borrow();
+        let body = Body::read(body.as_bytes()).ok()?;
+        let item = *body.items().first()?;
         let payload = String::from_utf8(item.payload.to_vec()).unwrap();
         let id = item.transaction_id.map(str::to_owned);
         Some((item.queue.to_owned(), item.partition.to_owned(), id, payload))
@@ -279,14 +293,14 @@ mod tests {
             r#"{"items":[{"queue":"q","payload":1}]} x"#,
             "\u{feff}{\"items\":[]}",
         ] {
-            assert!(read::body::<Object<Body<'_>>>(body.as_bytes()).is_err(), "{body}");
+            assert!(Body::read(body.as_bytes()).is_err(), "{body}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(0_u8.., 0..200)) {
-            proptest::prop_assert!(read::body::<Object<Body<'_>>>(&bytes).is_err());
+            proptest::prop_assert!(Body::read(&bytes).is_err());
         }
     }
 }

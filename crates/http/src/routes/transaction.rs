@@ -1,7 +1,7 @@
 //! `POST /api/v1/transaction`: acknowledgments, pushes and positions that happen together or not at all.
 
 mod body;
-mod framed;
+pub(crate) mod framed;
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -16,7 +16,7 @@ use crate::binary::BinaryTransaction;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::routes::shared::wide;
-use body::{Bundle, Shape};
+pub(crate) use body::{Bundle, Shape};
 
 /// Bytes of an answer's element, names aside.
 const ELEMENT_BYTES: usize = 150;
@@ -69,7 +69,7 @@ pub(crate) async fn transaction<A: Api>(
 
 /// What an element of `results` belongs to, by its place among its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Ack(usize),
     Push(usize),
 }

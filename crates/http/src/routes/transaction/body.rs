@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::Slot;
 use crate::error::ApiError;
 use crate::options::SubscribeDefault;
-use crate::read::{self, Fields, Object, Raw, Text, skip};
+use crate::read::{self, Fields, List, Object, Raw, Text, skip};
 use crate::routes::push::PARTITION_DEFAULT;
 use crate::routes::{ack, push, shared};
 
@@ -19,7 +19,7 @@ const POSITIONS_MAX: usize = 16_384;
 
 /// A transaction as its request gives it.
 #[derive(Debug, Default)]
-pub(super) struct Bundle<'a> {
+pub(crate) struct Bundle<'a> {
     operations: Vec<Operation<'a>>,
     required_leases: Vec<Text<'a>>,
     positions: Vec<Position<'a>>,
@@ -27,12 +27,12 @@ pub(super) struct Bundle<'a> {
 
 /// A checked transaction.
 #[derive(Debug)]
-pub(super) struct Shape<'a> {
-    pub(super) acks: Vec<TransactionAck>,
-    pub(super) items: Vec<PushItem<'a>>,
-    pub(super) positions: Vec<PositionSet>,
+pub(crate) struct Shape<'a> {
+    pub(crate) acks: Vec<TransactionAck>,
+    pub(crate) items: Vec<PushItem<'a>>,
+    pub(crate) positions: Vec<PositionSet>,
     /// What each result of `operations` belongs to.
-    pub(super) order: Vec<Slot>,
+    pub(crate) order: Vec<Slot>,
 }
 
 impl<'a> Bundle<'a> {
@@ -40,35 +40,34 @@ impl<'a> Bundle<'a> {
     ///
     /// # Errors
     /// 400 for a body that is no JSON object, an operation that there is not, or a field of another shape.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
         let top = read::body::<Object<Top<'a>>>(body)?.0;
-        let operations = list::<Object<Operation<'a>>>("operations", top.operations)?;
-        let required_leases = list("requiredLeases", top.required_leases)?;
-        let positions = list::<Object<Position<'a>>>("positions", top.positions)?;
+        let operations = array::<Vec<Object<Operation<'a>>>>("operations", top.operations)?;
+        let required_leases = array("requiredLeases", top.required_leases)?;
+        let positions = array::<Positions<'a>>("positions", top.positions)?;
         for (name, rider) in [("kv", top.kv), ("timers", top.timers)] {
-            if !list::<Raw<'_>>(name, rider)?.is_empty() {
+            if !array::<List<Raw<'_>, 1>>(name, rider)?.items.is_empty() {
                 let text = format!("{name} operations are not served by this version");
                 return Err(ApiError::bad_request(text));
             }
         }
-        if positions.len() > POSITIONS_MAX {
-            let text = format!("at most {POSITIONS_MAX} positions, got {}", positions.len());
-            return Err(ApiError::bad_request(text));
+        if positions.is_too_long {
+            return Err(ApiError::bad_request(format!("at most {POSITIONS_MAX} positions")));
         }
         Ok(Self {
             operations: operations.into_iter().map(|object| object.0).collect(),
             required_leases,
-            positions: positions.into_iter().map(|object| object.0).collect(),
+            positions: positions.items.into_iter().map(|object| object.0).collect(),
         })
     }
 
     /// The checked parts; an error rolls the transaction back.
-    pub(super) fn shape(&self) -> Result<Shape<'_>, String> {
+    pub(crate) fn shape(&self) -> Result<Shape<'_>, String> {
         self.shape_of_head(false)
     }
 
     /// The same of a head; `others` says that the transaction has more parts than these.
-    pub(super) fn shape_of_head(&self, others: bool) -> Result<Shape<'_>, String> {
+    pub(crate) fn shape_of_head(&self, others: bool) -> Result<Shape<'_>, String> {
         let (mut acks, mut items, mut order) = (Vec::new(), Vec::new(), Vec::new());
         let shared_lease = self.shared_lease();
         for operation in &self.operations {
@@ -105,15 +104,15 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// A top-level field that is an array, or absent.
-fn list<'de, T: Deserialize<'de>>(
-    name: &str,
-    raw: Option<&'de RawValue>,
-) -> Result<Vec<T>, ApiError> {
-    let text = raw.map_or("null", RawValue::get);
-    if text == "null" {
-        return Ok(Vec::new());
-    }
+/// Positions are small, so no more are kept than there may be.
+type Positions<'a> = List<Object<Position<'a>>, POSITIONS_MAX>;
+
+/// A top-level field that is an array; absent, it is an empty one.
+fn array<'de, T: Deserialize<'de>>(name: &str, raw: Option<&'de RawValue>) -> Result<T, ApiError> {
+    let text = match raw.map(RawValue::get) {
+        None | Some("null") => "[]",
+        Some(text) => text,
+    };
     if !text.starts_with('[') {
         return Err(ApiError::bad_request(format!("{name} must be an array")));
     }
@@ -304,5 +303,18 @@ impl Position<'_> {
                 SubscribeDefault::All => Subscribe::All,
             }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_positions_are_kept_than_there_may_be() {
+        let body = |count: usize| format!("{{\"positions\":[{}]}}", vec!["{}"; count].join(","));
+        let read = |count| Bundle::read(body(count).as_bytes()).map(|read| read.positions.len());
+        assert_eq!(read(POSITIONS_MAX).ok(), Some(POSITIONS_MAX));
+        assert!(read(POSITIONS_MAX + 1).is_err());
     }
 }

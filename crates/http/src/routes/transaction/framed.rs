@@ -1,7 +1,9 @@
 //! A transaction in its binary form: the results stand in the order head, framed messages, positions.
 
 use bytes::Bytes;
-use queen_broker::api::{Api, PushBatch, Rollback, RollbackReason, Transaction, TransactionAnswer};
+use queen_broker::api::{
+    Api, FramedGroup, PushBatch, Rollback, RollbackReason, Transaction, TransactionAnswer,
+};
 use queen_record::frame::Frames;
 
 use super::body::{Bundle, Shape};
@@ -19,17 +21,14 @@ pub(super) async fn transaction<A: Api>(
     let mut limits = call.group_reader();
     let BinaryTransaction { head, groups, wants_counts } =
         BinaryTransaction::read(body, &mut limits).await?;
-    let bundle = if head.is_empty() { Bundle::default() } else { Bundle::read(&head)? };
-    let Shape { acks, items, positions, .. } = match bundle.shape_of_head(!groups.is_empty()) {
+    let bundle = read_head(&head)?;
+    let Shape { acks, positions, .. } = match shape(&bundle, &groups)? {
         Ok(shape) => shape,
         Err(error) => {
             let rollback = Rollback { reason: RollbackReason::BadRequest, error };
             return Ok(rolled_back(&id, &rollback));
         }
     };
-    if !items.is_empty() {
-        return Err(ApiError::bad_request("the head of a binary transaction has no pushes"));
-    }
     let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
     let pushes = PushBatch::Framed(&groups, call.sub.as_deref());
@@ -59,4 +58,22 @@ pub(super) async fn transaction<A: Api>(
         results.position(at);
     }
     Ok(if wants_counts { results.finish_counted(&pushes, acks.len()) } else { results.finish() })
+}
+
+/// The head of a body; it may be empty.
+pub(crate) fn read_head(head: &[u8]) -> Result<Bundle<'_>, ApiError> {
+    if head.is_empty() { Ok(Bundle::default()) } else { Bundle::read(head) }
+}
+
+/// The checked parts of a head, which has no pushes; the inner error rolls the transaction back.
+pub(crate) fn shape<'b>(
+    head: &'b Bundle<'_>,
+    groups: &[FramedGroup],
+) -> Result<Result<Shape<'b>, String>, ApiError> {
+    match head.shape_of_head(!groups.is_empty()) {
+        Ok(Shape { items, .. }) if !items.is_empty() => {
+            Err(ApiError::bad_request("the head of a binary transaction has no pushes"))
+        }
+        shape => Ok(shape),
+    }
 }
