@@ -5,7 +5,7 @@
 use std::pin::pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, crypto};
 use libfuzzer_sys::fuzz_target;
-use queen_http::{Accepted, AuthOptions, Authenticator, RoleNames};
+use queen_http::{Accepted, AuthOptions, Authenticator};
 
 const SECRET: &str = "a secret that only this target has";
 const RSA_PUBLIC: &str = include_str!("../../crates/http/tests/keys/rsa-a.pub.pem");
@@ -23,20 +23,7 @@ static AUTHENTICATOR: LazyLock<Authenticator> = LazyLock::new(|| {
         algorithm: Accepted::Auto,
         secret: Some(SECRET.to_owned()),
         public_key: Some(RSA_PUBLIC.to_owned()),
-        jwks: None,
-        issuer: None,
-        audience: None,
-        clock_skew: Duration::from_secs(30),
-        require_exp: false,
-        roles_claim: "role".to_owned(),
-        roles_array_claim: "roles".to_owned(),
-        role_names: RoleNames {
-            admin: "admin".to_owned(),
-            read_write: "read-write".to_owned(),
-            read_only: "read-only".to_owned(),
-            write_only: "write-only".to_owned(),
-        },
-        skip_paths: Vec::new(),
+        ..AuthOptions::default()
     };
     Authenticator::new(options).expect("both keys are good").0
 });

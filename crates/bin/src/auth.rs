@@ -82,6 +82,12 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_is_set_the_defaults_count() {
+        let settings = Settings::read(&Environment::new([])).unwrap();
+        assert!(options(&settings) == AuthOptions::default());
+    }
+
+    #[test]
     fn every_kind_of_key_starts() {
         let long = "a secret that is long enough to be one";
         let escaped = RSA.replace('\n', "\\n");

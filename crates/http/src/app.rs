@@ -139,21 +139,18 @@ impl<A: Api> App<A> {
         let mut stopping = pin!(stopping);
         let is_admitted = matches!(route.spec.op, Op::Push | Op::Transaction);
         let mut admission = None;
-        let mut held = Duration::ZERO;
         // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
         if is_admitted {
             let bytes = self.expected(&body)?;
-            admission = Some(self.room(bytes, stopping.as_mut()).await?);
-            if bytes <= HELD_BYTES {
-                held = HELD;
-            }
+            let room = self.room(bytes, stopping.as_mut()).await?;
+            admission = (bytes <= HELD_BYTES).then_some(room);
         }
         let body = {
             let mut reading = pin!(body::read(body, limit, &self.bodies, stopping.as_mut()));
             tokio::select! {
                 biased;
                 body = &mut reading => body?,
-                () = tokio::time::sleep(held) => {
+                () = tokio::time::sleep(HELD), if admission.is_some() => {
                     admission = None;
                     reading.await?
                 }

@@ -336,10 +336,8 @@ impl Engine {
     /// A group's cursors on a queue are deleted by this plan.
     pub fn drop_group(&mut self, plan: u64, tenant: Tenant, queue: &str, name: &str) {
         let group = self.group(tenant, queue, name);
-        let parts = self.parts.keys().filter(|key| key.1 == group).map(|key| key.0);
-        let mut parts: Vec<PartitionId> = parts.collect();
+        let mut parts = self.drop_parts(group);
         parts.sort_unstable();
-        self.drop_parts(group);
         self.fresh.insert(group, plan);
         // Its leases and delays are gone with it: whoever waited for their end looks again, and whoever waits for any.
         self.woken.extend(parts.into_iter().chain([PartitionId(0)]).map(|part| (group, part)));
@@ -385,11 +383,15 @@ impl Engine {
         }
     }
 
-    fn drop_parts(&mut self, group: EngineGroup) {
+    /// The partitions of the parts that were there.
+    fn drop_parts(&mut self, group: EngineGroup) -> Vec<PartitionId> {
         self.disown_rows(|key| key.1 == group);
-        let mut leases = Vec::new();
+        let (mut parts, mut leases) = (Vec::new(), Vec::new());
         self.parts.retain(|key, part| {
             let dropped = key.1 == group;
+            if dropped {
+                parts.push(key.0);
+            }
             if dropped && let Some(lease) = part.lease {
                 leases.push((lease, *key));
             }
@@ -409,6 +411,7 @@ impl Engine {
         });
         self.state_of_mut(group).parts = 0;
         self.state_of_mut(group).unload();
+        parts
     }
 
     /// What an autopilot goes by: partitions that may be ready, consumers that hold some, messages settled per second

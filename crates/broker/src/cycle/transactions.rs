@@ -18,7 +18,7 @@ use queen_state::State;
 
 use super::acks::{self, AckGroup};
 use super::pops::start_of;
-use super::{Cycle, Ready, Reply};
+use super::{Cycle, Ready, Reply, Table};
 use crate::api::{AckDone, CallError, PositionSet, Rollback, RollbackReason, TransactionAck};
 use crate::lookup::{Lookup, LookupError};
 
@@ -263,15 +263,24 @@ impl Cycle {
     }
 
     fn judge_positions(&self, state: &State, pending: &PendingTransaction) -> Result<(), Rollback> {
+        if pending.positions.is_empty() {
+            return Ok(());
+        }
         let tenant = pending.tenant;
+        // What the transaction adds: messages per partition, and queues that may come to be with it.
+        let mut more: Table<(&str, &str), usize> = Table::default();
+        let mut pushed: Table<&str, ()> = Table::default();
+        for (part, _) in &pending.parts {
+            *more.entry((&*part.queue, &*part.partition)).or_default() += part.items.len();
+            pushed.insert(&*part.queue, ());
+        }
         for position in &pending.positions {
             check_names(&position.queue, &position.group)
                 .map_err(|refusal| of_refusal(&refusal))?;
             check_names(&position.queue, &position.partition)
                 .map_err(|refusal| of_refusal(&refusal))?;
             let view = self.overlay.queue(state, tenant, &position.queue);
-            let pushed = |(part, _): &&(PushPart, PushFacts)| part.queue == position.queue;
-            if view.is_none() && !pending.parts.iter().any(|part| pushed(&part)) {
+            if view.is_none() && !pushed.contains_key(&*position.queue) {
                 let error = format!("transaction rolled back: no queue {:?}", position.queue);
                 return Err(Rollback { reason: RollbackReason::QueueNotFound, error });
             }
@@ -281,11 +290,7 @@ impl Cycle {
             });
             let tip =
                 id.and_then(|id| self.overlay.tip(state, id)).map_or(-1, |tip| tip.last_offset);
-            let more = pending.parts.iter().filter(pushed);
-            let more: usize = more
-                .filter(|(part, _)| part.partition == position.partition)
-                .map(|(part, _)| part.items.len())
-                .sum();
+            let more = more.get(&(&*position.queue, &*position.partition)).copied().unwrap_or(0);
             let end = u64::try_from(tip + 1).unwrap_or(0) + more as u64;
             if let Some(offset) = position.offset.filter(|offset| offset.0 > end) {
                 let error = format!(

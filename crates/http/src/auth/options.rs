@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::auth::algorithm::Accepted;
+use crate::auth::algorithm::{Accepted, Algorithm};
 use crate::auth::keys::Keys;
 use crate::auth::{RoleNames, fetch};
 
 /// The settings of authentication, when it is on.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AuthOptions {
     /// Which signatures are accepted.
     pub algorithm: Accepted,
@@ -47,6 +47,28 @@ pub struct JwksOptions {
     pub timeout: Duration,
     /// A token whose key is not known has it read again, at most this often.
     pub unknown_key_pause: Duration,
+}
+
+impl Default for AuthOptions {
+    /// As a node has them where nothing is set: a secret or a key is still missing.
+    fn default() -> Self {
+        Self {
+            algorithm: Accepted::One(Algorithm::Hs256),
+            secret: None,
+            public_key: None,
+            jwks: None,
+            issuer: None,
+            audience: None,
+            clock_skew: Duration::from_secs(30),
+            require_exp: false,
+            roles_claim: "role".to_owned(),
+            roles_array_claim: "roles".to_owned(),
+            role_names: RoleNames::default(),
+            skip_paths: ["/health", "/metrics/prometheus", "/metrics", "/"]
+                .map(str::to_owned)
+                .into(),
+        }
+    }
 }
 
 impl AuthOptions {

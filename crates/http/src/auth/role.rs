@@ -67,6 +67,17 @@ pub struct RoleNames {
     pub write_only: String,
 }
 
+impl Default for RoleNames {
+    fn default() -> Self {
+        Self {
+            admin: "admin".to_owned(),
+            read_write: "read-write".to_owned(),
+            read_only: "read-only".to_owned(),
+            write_only: "write-only".to_owned(),
+        }
+    }
+}
+
 impl RoleNames {
     /// Adds what `name` stands for; a name that is none of ours stands for nothing.
     pub(super) fn add_to(&self, roles: &mut Roles, name: &str) {

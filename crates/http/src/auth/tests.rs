@@ -27,23 +27,9 @@ const NOW_S: u64 = 1_700_000_000;
 /// As the program has them when only a secret is set.
 pub(crate) fn options() -> AuthOptions {
     AuthOptions {
-        algorithm: Accepted::One(Algorithm::Hs256),
         secret: Some(SECRET.to_owned()),
-        public_key: None,
-        jwks: None,
-        issuer: None,
-        audience: None,
-        clock_skew: Duration::from_secs(30),
-        require_exp: false,
-        roles_claim: "role".to_owned(),
-        roles_array_claim: "roles".to_owned(),
-        role_names: RoleNames {
-            admin: "admin".to_owned(),
-            read_write: "read-write".to_owned(),
-            read_only: "read-only".to_owned(),
-            write_only: "write-only".to_owned(),
-        },
         skip_paths: Vec::new(),
+        ..AuthOptions::default()
     }
 }
 

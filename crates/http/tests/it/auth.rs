@@ -1,12 +1,9 @@
 //! Tokens and tenants over a real listener, and what of them reaches the broker.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jsonwebtoken::{EncodingKey, Header, encode};
-use queen_http::{
-    Accepted, Algorithm, AppOptions, AuthOptions, Authenticator, RoleNames, ServeOptions,
-};
+use queen_http::{AppOptions, AuthOptions, Authenticator, ServeOptions};
 use queen_record::ids::Tenant;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,23 +17,9 @@ const PUSH: &str = r#"{"items":[{"queue":"q","payload":1,"producerSub":"spoofed"
 
 pub(crate) fn auth_options() -> AuthOptions {
     AuthOptions {
-        algorithm: Accepted::One(Algorithm::Hs256),
         secret: Some(SECRET.to_owned()),
-        public_key: None,
-        jwks: None,
-        issuer: None,
-        audience: None,
-        clock_skew: Duration::from_secs(30),
-        require_exp: false,
-        roles_claim: "role".to_owned(),
-        roles_array_claim: "roles".to_owned(),
-        role_names: RoleNames {
-            admin: "admin".to_owned(),
-            read_write: "read-write".to_owned(),
-            read_only: "read-only".to_owned(),
-            write_only: "write-only".to_owned(),
-        },
         skip_paths: vec!["/health".to_owned()],
+        ..AuthOptions::default()
     }
 }
 

@@ -10,6 +10,7 @@ use super::ack::{Judged, Moved, advance, judge, results};
 use super::part::Part;
 use super::{
     AckCall, AckFacts, AckQuestion, AckResult, Engine, EngineGroup, ItemResult, PartKey, Start,
+    Table,
 };
 use crate::ack::AckDecision;
 use crate::draft::Draft;
@@ -57,20 +58,25 @@ impl Engine {
         now: Micros,
         acks: &[(BundleAck, AckFacts)],
     ) -> BundleVerdict {
-        let mut shadows: Vec<(PartKey, Part)> = Vec::new();
+        let key_of = |ack: &BundleAck| (ack.call.partition, ack.group);
+        // The last call on each part.
+        let last: Table<PartKey, usize> =
+            acks.iter().enumerate().map(|(at, (ack, _))| (key_of(ack), at)).collect();
+        let mut shadows: Table<PartKey, Part> = Table::default();
         let mut steps = Vec::with_capacity(acks.len());
         let mut questions = Vec::new();
-        let mut open: Vec<PartKey> = Vec::new();
+        // Parts with a question open.
+        let mut open: Table<PartKey, ()> = Table::default();
         let mut refused = None;
         for (at, (ack, facts)) in acks.iter().enumerate() {
-            let key = (ack.call.partition, ack.group);
-            if open.contains(&key) {
+            let key = key_of(ack);
+            if open.contains_key(&key) {
                 // What it stands on is not known yet.
                 continue;
             }
             match self.judge_one(state, now, (ack, facts), &shadows) {
                 Judged::NeedLog(question) => {
-                    open.push(key);
+                    open.insert(key, ());
                     questions.push((at, question));
                 }
                 Judged::Unchanged(result) => {
@@ -84,8 +90,7 @@ impl Engine {
                         break;
                     }
                     // A later call on the same part must see what this one does.
-                    let again = acks.get(at + 1..).unwrap_or_default();
-                    if again.iter().any(|(later, _)| (later.call.partition, later.group) == key) {
+                    if last.get(&key).is_some_and(|last| *last > at) {
                         self.shadow(key, &decision, now, &mut shadows);
                     }
                     steps.push(BundleStep { key, decision });
@@ -93,7 +98,7 @@ impl Engine {
             }
         }
         for (ack, _) in acks {
-            self.unload_if_idle((ack.call.partition, ack.group));
+            self.unload_if_idle(key_of(ack));
         }
         match refused {
             Some((at, result)) => BundleVerdict::Refused { at, result },
@@ -107,7 +112,7 @@ impl Engine {
         state: &State,
         now: Micros,
         (ack, facts): (&BundleAck, &AckFacts),
-        shadows: &[(PartKey, Part)],
+        shadows: &Table<PartKey, Part>,
     ) -> Judged {
         let call = &ack.call;
         let key = (call.partition, ack.group);
@@ -115,8 +120,7 @@ impl Engine {
         let Some(last_offset) = state.partition(key.0).map(|row| row.last_offset) else {
             return unresolved();
         };
-        let shadow = shadows.iter().rev().find(|(of, _)| *of == key).map(|(_, part)| part);
-        let part = match shadow {
+        let part = match shadows.get(&key) {
             Some(part) => part,
             None => match self.load_part(state, key.0, key.1, Start::All) {
                 Some(part) => part,
@@ -137,14 +141,14 @@ impl Engine {
         key: PartKey,
         decision: &AckDecision,
         now: Micros,
-        shadows: &mut Vec<(PartKey, Part)>,
+        shadows: &mut Table<PartKey, Part>,
     ) {
-        let before = shadows.iter().rev().find(|(of, _)| *of == key).map(|(_, part)| part);
-        let Some(mut part) = before.or_else(|| self.parts.get(&key)).cloned() else { return };
+        let before = shadows.get(&key).or_else(|| self.parts.get(&key));
+        let Some(mut part) = before.cloned() else { return };
         if advance(&mut part, decision, now) == Moved::LeaseEnds {
             (part.lease, part.keys) = (None, None);
         }
-        shadows.push((key, part));
+        shadows.insert(key, part);
     }
 
     /// Carries out what was judged to hold; returns the results of each call.

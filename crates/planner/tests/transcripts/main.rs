@@ -9,6 +9,8 @@
     reason = "a test may fail loudly"
 )]
 
+#[macro_use]
+mod options;
 mod catalog;
 mod consume;
 mod decide;
