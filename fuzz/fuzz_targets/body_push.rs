@@ -3,9 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use queen_fuzz::{
-    Fields, Message, PER_BYTE, UNPACKED_MAX, accepted, block_on, bounded, text, with_payloads,
-};
+use queen_fuzz::{Fields, Message, PER_BYTE, UNPACKED_MAX, accepted, bounded, text, with_payloads};
 use queen_http::fuzzing::{self, Pushed};
 use serde_json::json;
 
@@ -14,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     if body.starts_with(b"QPB1") {
         return;
     }
-    bounded(bytes.len() * PER_BYTE, || block_on(fuzzing::push(&body, UNPACKED_MAX, |_| ())).ok());
+    bounded(bytes.len() * PER_BYTE, || fuzzing::push(&body, UNPACKED_MAX, |_| ()).ok());
     let Some(messages) = read(&body) else { return };
     let top: Fields = serde_json::from_slice(bytes).expect("accepted");
     let items: Vec<Fields> = serde_json::from_str(top["items"].get()).expect("accepted");
@@ -33,8 +31,8 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn read(body: &Bytes) -> Option<Vec<Message>> {
-    accepted(block_on(fuzzing::push(body, UNPACKED_MAX, |pushed| match pushed {
+    accepted(fuzzing::push(body, UNPACKED_MAX, |pushed| match pushed {
         Pushed::Items(items) => Message::all(items),
         Pushed::Framed(_) => panic!("JSON is not framed"),
-    })))
+    }))
 }

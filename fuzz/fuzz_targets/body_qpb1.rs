@@ -6,8 +6,8 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use queen_broker::api::FramedGroup;
 use queen_fuzz::{
-    Message, PER_BYTE, UNPACKED, UNPACKED_MAX, accepted, block_on, bounded, check_group, packed,
-    put_groups, put_text, put_u32, with_payloads,
+    Message, PER_BYTE, UNPACKED, UNPACKED_MAX, accepted, bounded, check_group, packed, put_groups,
+    put_text, put_u32, with_payloads,
 };
 use queen_http::fuzzing::{self, Pushed};
 use serde_json::json;
@@ -44,9 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// Reads a body, and whatever it is accepted as.
 fn judge(body: &[u8]) -> Option<Found> {
     let body = Bytes::copy_from_slice(body);
-    bounded(body.len() * PER_BYTE + UNPACKED, || {
-        block_on(fuzzing::push(&body, UNPACKED_MAX, |_| ())).ok()
-    });
+    bounded(body.len() * PER_BYTE + UNPACKED, || fuzzing::push(&body, UNPACKED_MAX, |_| ()).ok());
     let found = read(&body)?;
     let mut again = b"QPB1".to_vec();
     match &found {
@@ -81,8 +79,8 @@ fn as_json(messages: &[Message]) {
 }
 
 fn read(body: &Bytes) -> Option<Found> {
-    accepted(block_on(fuzzing::push(body, UNPACKED_MAX, |pushed| match pushed {
+    accepted(fuzzing::push(body, UNPACKED_MAX, |pushed| match pushed {
         Pushed::Items(items) => Found::Items(Message::all(items)),
         Pushed::Framed(groups) => Found::Framed(groups.to_vec()),
-    })))
+    }))
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use queen_broker::api::{PositionSet, Subscribe, TransactionAck};
 use queen_fuzz::{
-    Message, PER_BYTE_OF_TRANSACTION, UNPACKED, UNPACKED_MAX, accepted, ack_json, block_on,
-    bounded, check_group, is_json, put_groups, put_u32, with_payloads,
+    Message, PER_BYTE, UNPACKED, UNPACKED_MAX, accepted, ack_json, bounded, check_group, is_json,
+    put_groups, put_u32, with_payloads,
 };
 use queen_http::fuzzing::{self, Parts};
 use serde_json::{Value, json};
@@ -17,8 +17,8 @@ type Read =
 fuzz_target!(|bytes: &[u8]| {
     let body = Bytes::copy_from_slice(bytes);
     let unpacked = if bytes.starts_with(b"QTB1") { UNPACKED } else { 0 };
-    let may = bytes.len() * PER_BYTE_OF_TRANSACTION + unpacked;
-    bounded(may, || block_on(fuzzing::transaction(&body, UNPACKED_MAX, |_| ())).ok());
+    let may = bytes.len() * PER_BYTE + unpacked;
+    bounded(may, || fuzzing::transaction(&body, UNPACKED_MAX, |_| ()).ok());
     let Some(Some(found)) = accepted(read(&body)) else { return };
     let (acks, messages, positions, groups) = &found;
     groups.iter().for_each(check_group);
@@ -44,10 +44,10 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn read(body: &Bytes) -> Result<Option<Read>, fuzzing::Refused> {
-    block_on(fuzzing::transaction(body, UNPACKED_MAX, |parts: Parts<'_>| {
+    fuzzing::transaction(body, UNPACKED_MAX, |parts: Parts<'_>| {
         let Parts { acks, items, positions, groups } = parts;
         (acks.to_vec(), Message::all(items), positions.to_vec(), groups.to_vec())
-    }))
+    })
 }
 
 fn ack(ack: &TransactionAck) -> Value {

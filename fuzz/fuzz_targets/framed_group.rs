@@ -5,9 +5,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use queen_broker::api::FramedGroup;
-use queen_fuzz::{
-    PER_BYTE, UNPACKED, UNPACKED_MAX, block_on, bounded, is_json, packed, put_text, put_u32,
-};
+use queen_fuzz::{PER_BYTE, UNPACKED, UNPACKED_MAX, bounded, is_json, packed, put_text, put_u32};
 use queen_http::fuzzing::{self, Pushed, Refused};
 
 /// Messages that a body of the limit may hold.
@@ -15,7 +13,8 @@ const MESSAGES_MAX: usize = UNPACKED_MAX / 64;
 
 fuzz_target!(|bytes: &[u8]| {
     let count = messages(bytes);
-    let fits = count.is_some_and(|count| count <= MESSAGES_MAX) && bytes.len() <= UNPACKED_MAX;
+    let fits = count.is_some_and(|count| (1..=MESSAGES_MAX).contains(&count))
+        && bytes.len() <= UNPACKED_MAX;
     let mut groups = Vec::new();
     put_u32(1, &mut groups);
     put_text("q", &mut groups);
@@ -26,12 +25,12 @@ fuzz_target!(|bytes: &[u8]| {
     groups.extend_from_slice(&packed);
 
     let push = Bytes::from([b"QPB1\x08", &*groups].concat());
-    let read = || block_on(fuzzing::push(&push, UNPACKED_MAX, pushed));
+    let read = || fuzzing::push(&push, UNPACKED_MAX, pushed);
     let by_push = bounded(push.len() * PER_BYTE + UNPACKED, read);
     let transaction = Bytes::from([b"QTB1\0\0\0\0\0", &*groups].concat());
     let read = || {
         let parts = |parts: fuzzing::Parts<'_>| parts.groups.to_vec();
-        block_on(fuzzing::transaction(&transaction, UNPACKED_MAX, parts))
+        fuzzing::transaction(&transaction, UNPACKED_MAX, parts)
     };
     let by_transaction = bounded(transaction.len() * PER_BYTE + UNPACKED, read);
 

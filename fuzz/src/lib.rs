@@ -4,7 +4,6 @@
 //! [`SLACK`]; one more byte ends the target. What the compression library takes for itself is not counted.
 
 use std::alloc::System;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use cap::Cap;
@@ -15,7 +14,6 @@ use queen_record::ids::Uuid;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -23,8 +21,6 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 /// Bytes that a reader may allocate for each of its input: a message or an acknowledgment takes up to 176, over the 26
 /// that spell the shortest, and a list that grows has room for twice as many.
 pub const PER_BYTE: usize = 24;
-/// The same for a transaction: a position takes 136, and may be `{},`.
-pub const PER_BYTE_OF_TRANSACTION: usize = 96;
 /// Errors, small buffers.
 pub const SLACK: usize = 16 * 1024;
 /// Bytes that a body may become.
@@ -36,22 +32,11 @@ const DEPTH_MAX: usize = 124;
 
 /// Runs a reader within its memory.
 pub fn bounded<T>(bytes: usize, read: impl FnOnce() -> T) -> T {
-    // Made once, and no part of any reader.
-    block_on(async {});
     let limit = ALLOCATOR.allocated() + SLACK + bytes;
     ALLOCATOR.set_limit(limit).expect("it is above what is allocated");
     let value = read();
     ALLOCATOR.set_limit(usize::MAX).expect("it is above what is allocated");
     value
-}
-
-/// Runs a reader that waits for nothing but memory.
-pub fn block_on<T>(reading: impl Future<Output = T>) -> T {
-    thread_local! {
-        static RUNTIME: RefCell<Runtime> =
-            RefCell::new(Builder::new_current_thread().enable_time().build().expect("a runtime"));
-    }
-    RUNTIME.with_borrow(|runtime| runtime.block_on(reading))
 }
 
 /// A body is refused with 400 and nothing else.

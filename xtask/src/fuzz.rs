@@ -78,10 +78,7 @@ pub(crate) fn parts(parts: &mut Parts) {
 
 /// The names of the targets.
 fn targets() -> anyhow::Result<Vec<String>> {
-    let mut command = cargo();
-    command.args(["metadata", "--no-deps", "--format-version", "1"]);
-    let output = command.output().context("cargo metadata does not run")?;
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("no JSON")?;
+    let metadata = shell::metadata_by(cargo())?;
     let targets = metadata.pointer("/packages/0/targets").and_then(Value::as_array);
     let is_binary = |target: &&Value| target.pointer("/kind/0").is_some_and(|kind| kind == "bin");
     let name = |target: &Value| target.get("name").and_then(Value::as_str).map(str::to_owned);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 /// The workspace's directory.
 pub(crate) fn root() -> PathBuf {
@@ -36,11 +36,16 @@ pub(crate) fn metadata() -> anyhow::Result<&'static serde_json::Value> {
     if let Some(known) = METADATA.get() {
         return Ok(known);
     }
-    let mut command = cargo();
-    command.args(["metadata", "--no-deps", "--format-version", "1"]).stderr(Stdio::inherit());
-    let output = command.output().context("cargo metadata does not run")?;
-    let value = serde_json::from_slice(&output.stdout).context("cargo metadata: no JSON")?;
+    let value = metadata_by(cargo())?;
     Ok(METADATA.get_or_init(|| value))
+}
+
+/// What a `cargo` says of its workspace.
+pub(crate) fn metadata_by(mut cargo: Command) -> anyhow::Result<serde_json::Value> {
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]).stderr(Stdio::inherit());
+    let output = cargo.output().context("cargo metadata does not run")?;
+    ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
+    serde_json::from_slice(&output.stdout).context("cargo metadata: no JSON")
 }
 
 /// Where cargo builds.

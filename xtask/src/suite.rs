@@ -120,9 +120,7 @@ impl Suite<'_> {
                 node.kill();
             }
             node = Node::start(&options)?;
-            let tally = self.run(&Run::of(file), &options, scratch.path())?;
-            sum.passed += tally.passed;
-            sum.failed += tally.failed;
+            sum.add(self.run(&Run::of(file), &options, scratch.path())?);
         }
         node.stop()?;
         Ok(sum)

@@ -51,7 +51,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
     report(findings)
 }
 
-/// The page that the program prints.
 /// Pages that the program prints, and the command that prints each.
 const GENERATED: [(&str, &str); 2] = [("docs/config.md", "config"), ("docs/http.md", "api")];
 

@@ -142,7 +142,9 @@ impl<A: Api> App<A> {
         // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
         if is_admitted {
             let bytes = self.expected(&body)?;
-            let room = self.room(bytes, stopping.as_mut()).await?;
+            let room = self.room(bytes.min(HELD_BYTES), stopping.as_mut()).await;
+            // Its body stays unread, so the connection ends with it.
+            let room = room.map_err(ApiError::closing)?;
             admission = (bytes <= HELD_BYTES).then_some(room);
         }
         let body = {
@@ -184,16 +186,16 @@ impl<A: Api> App<A> {
         }
     }
 
-    /// Room for a write; a refusal may leave its body unread, so the connection ends with it.
+    /// Room for a write.
     async fn room(
         &self,
         bytes: usize,
         stopping: impl Future<Output = ()>,
     ) -> Result<Admission, ApiError> {
-        let api = self.gate.api().map_err(|error| ApiError::from(error).closing())?;
+        let api = self.gate.api()?;
         tokio::select! {
             biased;
-            admission = api.admit(bytes) => admission.map_err(|error| ApiError::from(error).closing()),
+            admission = api.admit(bytes) => Ok(admission?),
             () = stopping => Err(ApiError::stopping()),
         }
     }

@@ -62,14 +62,27 @@ impl BodyBudget {
         Self { units: Semaphore::new(units), wait }
     }
 
-    /// Room for what a body becomes beyond its own bytes.
+    /// Makes a part as large as this, at once or not at all: who holds a part already must not wait for others that do.
     ///
     /// # Errors
-    /// 429 when there is none.
-    pub(crate) async fn more(&self, bytes: usize) -> Result<Room<'_>, ApiError> {
-        self.reserve(bytes).await.map(Some)
+    /// 429 when there is no room.
+    pub(crate) fn grow<'a>(&'a self, room: &mut Room<'a>, bytes: usize) -> Result<(), ApiError> {
+        let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let missing = u32::try_from(bytes.div_ceil(UNIT_BYTES).saturating_sub(held));
+        let missing = missing.unwrap_or(u32::MAX);
+        if missing == 0 {
+            return Ok(());
+        }
+        let more = self.units.try_acquire_many(missing);
+        let more = more.map_err(|_| ApiError::bodies_overloaded())?;
+        match room {
+            Some(room) => room.merge(more),
+            None => *room = Some(more),
+        }
+        Ok(())
     }
 
+    /// The first part of a body, waited for.
     async fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, ApiError> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         match tokio::time::timeout(self.wait, self.units.acquire_many(units)).await {
@@ -110,7 +123,8 @@ where
             None | Some(0) => None,
             Some(counted) => Some(budget.reserve(counted).await?),
         };
-        let collected = Collected { declared, room, ..Collected::default() };
+        let reserved = declared.max(FREE_BYTES);
+        let collected = Collected { declared, reserved, room, ..Collected::default() };
         let collecting = collected.collect(body, limit.bytes_max, budget);
         match tokio::time::timeout(limit.timeout, collecting).await {
             Ok(result) => result,
@@ -128,8 +142,8 @@ where
 #[derive(Default)]
 struct Collected<'a> {
     declared: usize,
-    /// Bytes reserved beyond the declared and the free ones.
-    stepped: usize,
+    /// Bytes that have room, the free ones among them.
+    reserved: usize,
     first: Bytes,
     rest: BytesMut,
     room: Room<'a>,
@@ -163,18 +177,15 @@ impl<'a> Collected<'a> {
 
     /// Reserves what `len` bytes need.
     async fn make_room(&mut self, len: usize, budget: &'a BodyBudget) -> Result<(), ApiError> {
-        let missing = len.saturating_sub(self.declared.max(FREE_BYTES) + self.stepped);
-        if missing == 0 {
+        if len <= self.reserved {
             return Ok(());
         }
-        let step = missing.max(STEP_BYTES);
-        let more = budget.reserve(step).await?;
-        match &mut self.room {
-            Some(room) => room.merge(more),
-            None => self.room = Some(more),
+        self.reserved = len.max(self.reserved + STEP_BYTES);
+        let counted = self.reserved - FREE_BYTES;
+        if self.room.is_none() {
+            self.room = Some(budget.reserve(counted).await?);
         }
-        self.stepped += step;
-        Ok(())
+        budget.grow(&mut self.room, counted)
     }
 
     fn push(&mut self, data: Bytes) {
@@ -251,6 +262,24 @@ mod tests {
         assert_eq!(status(full(FREE_BYTES), &budget).await, Ok(FREE_BYTES));
         drop(first);
         assert_eq!(status(full(2 << 20), &budget).await, Ok(2 << 20));
+        assert_eq!(budget.units.available_permits(), (4 << 20) / UNIT_BYTES);
+    }
+
+    #[tokio::test]
+    async fn who_holds_room_does_not_wait_for_more() {
+        // Nobody would wake it: it must not wait.
+        let budget = BodyBudget::of(4 << 20, Duration::MAX);
+        let mut first = read(full(1 << 20), LIMIT, &budget, pending()).await.unwrap().room;
+        let mut second = None;
+        budget.grow(&mut second, 3 << 20).unwrap();
+        assert!(budget.grow(&mut first, 2 << 20).is_err());
+        assert!(budget.grow(&mut second, (3 << 20) + FREE_BYTES + 1).is_err());
+        // Many small parts are no more than their sum.
+        budget.grow(&mut second, (3 << 20) + 1).unwrap();
+        budget.grow(&mut second, (3 << 20) + UNIT_BYTES).unwrap();
+        drop(first);
+        budget.grow(&mut second, 4 << 20).unwrap();
+        drop(second);
         assert_eq!(budget.units.available_permits(), (4 << 20) / UNIT_BYTES);
     }
 

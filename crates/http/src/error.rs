@@ -127,7 +127,7 @@ impl ApiError {
 
     /// 503: a stop does not wait for a body; nothing of the request was accepted.
     pub(crate) fn stopping() -> Self {
-        let text = "the node is stopping and the request body had not arrived";
+        let text = "the node is stopping; nothing of the request was accepted";
         Self::unavailable("retry", text.to_owned()).closing()
     }
 

@@ -37,7 +37,7 @@ pub enum Pushed<'a> {
 ///
 /// # Errors
 /// As the route answers.
-pub async fn push<T>(
+pub fn push<T>(
     body: &Bytes,
     body_bytes_max: usize,
     take: impl FnOnce(Pushed<'_>) -> T,
@@ -47,8 +47,8 @@ pub async fn push<T>(
     }
     let budget = BodyBudget::new(body_bytes_max);
     let mut limits = GroupReader::new(body_bytes_max, &budget);
-    let push = BinaryPush::open(body, &mut limits).await?;
-    Ok(match push.read(&mut limits).await? {
+    let push = BinaryPush::open(body, &mut limits)?;
+    Ok(match push.read(&mut limits)? {
         Binary::Items(items) => take(Pushed::Items(&items)),
         Binary::Framed(groups) => take(Pushed::Framed(&groups)),
     })
@@ -96,7 +96,7 @@ pub struct Parts<'a> {
 ///
 /// # Errors
 /// As the route answers.
-pub async fn transaction<T>(
+pub fn transaction<T>(
     body: &Bytes,
     body_bytes_max: usize,
     take: impl FnOnce(Parts<'_>) -> T,
@@ -111,7 +111,7 @@ pub async fn transaction<T>(
     }
     let budget = BodyBudget::new(body_bytes_max);
     let mut limits = GroupReader::new(body_bytes_max, &budget);
-    let BinaryTransaction { head, groups, .. } = BinaryTransaction::read(body, &mut limits).await?;
+    let BinaryTransaction { head, groups, .. } = BinaryTransaction::read(body, &mut limits)?;
     let bundle = framed::read_head(&head)?;
     Ok(framed::shape(&bundle, &groups)?.ok().map(|shape| parts(shape, &groups)))
 }

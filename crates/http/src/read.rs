@@ -152,6 +152,56 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
     }
 }
 
+/// An array of objects, kept up to the first that lacks something: that one says what is wrong, and what follows it
+/// costs nothing and is only checked to be JSON.
+#[derive(Debug)]
+pub(crate) struct Leading<T> {
+    pub(crate) items: Vec<T>,
+    /// Whether more follow that lack nothing than may be kept.
+    pub(crate) is_too_long: bool,
+}
+
+impl<T> Default for Leading<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), is_too_long: false }
+    }
+}
+
+impl<'de, T: Fields<'de>> Deserialize<'de> for Leading<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(LeadingVisitor(PhantomData))
+    }
+}
+
+struct LeadingVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Fields<'de>> Visitor<'de> for LeadingVisitor<T> {
+    type Value = Leading<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        let mut is_whole = true;
+        while is_whole && items.len() < T::LIST_MAX {
+            match array.next_element::<Object<T>>()? {
+                Some(Object(item)) => {
+                    is_whole = item.is_whole();
+                    items.push(item);
+                }
+                None => return Ok(Leading { items, is_too_long: false }),
+            }
+        }
+        let mut is_too_long = false;
+        while array.next_element::<&RawValue>()?.is_some() {
+            is_too_long = is_whole;
+        }
+        Ok(Leading { items, is_too_long })
+    }
+}
+
 /// The fields that one kind of object takes.
 pub(crate) trait Fields<'de>: Default {
     /// What an object of this kind is called in an error.
@@ -159,6 +209,14 @@ pub(crate) trait Fields<'de>: Default {
 
     /// Takes the value of a field, or leaves it to `skip`.
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error>;
+
+    /// Elements that a [`Leading`] of these keeps at most.
+    const LIST_MAX: usize = usize::MAX;
+
+    /// Whether the object has what it needs; in a [`Leading`], nothing is kept behind one that has not.
+    fn is_whole(&self) -> bool {
+        true
+    }
 
     /// Checks the object once it is complete.
     fn check<E: Error>(&self) -> Result<(), E> {

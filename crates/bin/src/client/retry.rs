@@ -17,7 +17,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Makes a call until it succeeds, cannot succeed, or patience ends; says once that it waits.
-pub(super) fn patiently<T>(mut call: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
+pub(super) fn patiently<T>(call: impl FnMut() -> Result<T, CallError>) -> Result<T, CallError> {
+    patiently_with(call, pause)
+}
+
+fn patiently_with<T>(
+    mut call: impl FnMut() -> Result<T, CallError>,
+    mut pause: impl FnMut(Duration),
+) -> Result<T, CallError> {
     let started = Instant::now();
     let mut has_said = false;
     loop {
@@ -61,11 +68,16 @@ mod tests {
     #[test]
     fn what_passes_is_asked_again_and_nothing_else() {
         let mut calls = 0;
-        let done = patiently(|| {
-            calls += 1;
-            if calls < 3 { Err(error(true)) } else { Ok(calls) }
-        });
+        let mut pauses = Vec::new();
+        let done = patiently_with(
+            || {
+                calls += 1;
+                if calls < 3 { Err(error(true)) } else { Ok(calls) }
+            },
+            |time| pauses.push(time),
+        );
         assert_eq!(done.unwrap(), 3);
+        assert_eq!(pauses, [PAUSE_MIN; 2]);
         let mut calls = 0;
         let refused = patiently::<()>(|| {
             calls += 1;

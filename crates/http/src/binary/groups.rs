@@ -27,15 +27,17 @@ pub(crate) struct GroupReader<'b> {
     /// Decompressed bytes that the whole body may still become.
     bytes_left: usize,
     messages_left: usize,
+    /// Bytes that were decompressed, and their room.
+    unpacked: usize,
+    room: Room<'b>,
     budget: &'b BodyBudget,
-    rooms: Vec<Room<'b>>,
 }
 
 impl<'b> GroupReader<'b> {
     /// A reader for a body of this limit.
     pub(crate) fn new(body_bytes_max: usize, budget: &'b BodyBudget) -> Self {
         let messages_left = super::messages_max(body_bytes_max);
-        Self { bytes_left: body_bytes_max, messages_left, budget, rooms: Vec::new() }
+        Self { bytes_left: body_bytes_max, messages_left, unpacked: 0, room: None, budget }
     }
 
     /// Counts messages against the limit.
@@ -46,11 +48,12 @@ impl<'b> GroupReader<'b> {
     }
 
     /// Decompresses one zstd frame of exactly `len` bytes.
-    pub(crate) async fn unpack(&mut self, packed: &[u8], len: usize) -> Result<Bytes, ApiError> {
+    pub(crate) fn unpack(&mut self, packed: &[u8], len: usize) -> Result<Bytes, ApiError> {
         let left = self.bytes_left.checked_sub(len);
         self.bytes_left =
             left.ok_or_else(|| bad("it decompresses to more than a body may have"))?;
-        self.rooms.push(self.budget.more(len).await?);
+        self.unpacked += len;
+        self.budget.grow(&mut self.room, self.unpacked)?;
         let unpacked = DECOMPRESSOR.with_borrow_mut(|held| {
             if held.is_none() {
                 *held = PayloadDecompressor::new().ok();
@@ -65,7 +68,7 @@ impl<'b> GroupReader<'b> {
     }
 
     /// All groups; nothing may follow the last. `body` is what `reader` reads.
-    pub(crate) async fn groups(
+    pub(crate) fn groups(
         &mut self,
         body: &Bytes,
         reader: &mut Reader<'_>,
@@ -75,11 +78,15 @@ impl<'b> GroupReader<'b> {
         for _ in 0..count {
             let (queue, partition) = take_place(reader)?;
             let messages = take_u32(reader, "a number of messages")?;
+            if messages == 0 {
+                // Its names and its place in the list would cost more than its bytes.
+                return Err(bad("a group holds no messages"));
+            }
             self.count(messages)?;
             let packed = body.slice_ref(take_blob(reader, "a group")?);
             let stated = content_size(&packed).map_err(|error| bad(&error.to_string()))?;
             let len = usize::try_from(stated).map_err(|_| bad("a group is too large"))?;
-            let frames = self.unpack(&packed, len).await?;
+            let frames = self.unpack(&packed, len)?;
             check_frames(&frames, messages)?;
             let (queue, partition) = (queue.to_owned(), partition.to_owned());
             groups.push(FramedGroup { queue, partition, frames, packed });

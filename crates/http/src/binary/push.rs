@@ -40,7 +40,7 @@ impl BinaryPush {
     }
 
     /// Reads the head and decompresses the content.
-    pub(crate) async fn open(body: &Bytes, limits: &mut GroupReader<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn open(body: &Bytes, limits: &mut GroupReader<'_>) -> Result<Self, ApiError> {
         let mut reader = Reader::new(body.get(MAGIC.len()..).unwrap_or_default());
         let flags = reader.u8().ok_or_else(|| bad("it ends before its flags"))?;
         if flags & !(PACKED | COUNTS | WITH_IDS | FRAMED) != 0 {
@@ -53,7 +53,7 @@ impl BinaryPush {
             return Ok(Self { flags, content: body.slice_ref(reader.rest()) });
         }
         let len = take_u32(&mut reader, "the raw length")?;
-        let content = limits.unpack(reader.rest(), len as usize).await?;
+        let content = limits.unpack(reader.rest(), len as usize)?;
         Ok(Self { flags, content })
     }
 
@@ -63,10 +63,10 @@ impl BinaryPush {
     }
 
     /// The messages.
-    pub(crate) async fn read(&self, limits: &mut GroupReader<'_>) -> Result<Binary<'_>, ApiError> {
+    pub(crate) fn read(&self, limits: &mut GroupReader<'_>) -> Result<Binary<'_>, ApiError> {
         let mut reader = Reader::new(&self.content);
         if self.flags & FRAMED != 0 {
-            return limits.groups(&self.content, &mut reader).await.map(Binary::Framed);
+            return limits.groups(&self.content, &mut reader).map(Binary::Framed);
         }
         let count = take_u32(&mut reader, "the number of groups")?;
         let mut items = Vec::new();

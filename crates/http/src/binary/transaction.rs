@@ -30,14 +30,14 @@ impl BinaryTransaction {
         body.starts_with(MAGIC)
     }
 
-    pub(crate) async fn read(body: &Bytes, limits: &mut GroupReader<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn read(body: &Bytes, limits: &mut GroupReader<'_>) -> Result<Self, ApiError> {
         let mut reader = Reader::new(body.get(MAGIC.len()..).unwrap_or_default());
         let flags = reader.u8().ok_or_else(|| bad("it ends before its flags"))?;
         if flags & !COUNTS != 0 {
             return Err(bad("it has unknown flags"));
         }
         let head = body.slice_ref(take_blob(&mut reader, "the head")?);
-        let groups = limits.groups(body, &mut reader).await?;
+        let groups = limits.groups(body, &mut reader)?;
         Ok(Self { head, groups, wants_counts: flags & COUNTS != 0 })
     }
 }

@@ -68,6 +68,8 @@ const LABELS: &[Param] = &[
     ("subscriptionMode", "string", "where a new group starts"),
     ("subscriptionFrom", "string", "the same as a time, or now"),
     ("conflation", "bool", "deliver only the newest message of a partition"),
+    ("autopilot", "bool", "let the broker choose batch and partitions where they are left out"),
+    ("frames", "bool", "answer with stored records, application/x-queen-pop"),
 ];
 
 const POPPED: &[(u16, &str, &str)] = &[
@@ -421,7 +423,7 @@ pub(crate) const fn describe(op: Op) -> Described {
             "Where a group reads next",
             &[],
             Some(body(
-                "{consumerGroup: string, entries?: {queue: string, partition?: string|null}[]|null}",
+                "{consumerGroup: string, entries?: {queue: string, partition?: string|nat|null}[]|null}",
             )),
             &[(
                 200,

@@ -70,7 +70,10 @@ pub(crate) async fn replay<A: Api>(
 ) -> Result<Answer, ApiError> {
     let to =
         if read::is_empty(body) { To::default() } else { read::body::<Object<To<'_>>>(body)?.0 };
-    let to = ReplayTo { queue: to.half("queue")?, partition: to.half("partition")? };
+    let to = ReplayTo {
+        queue: To::half("queue", to.queue.as_ref())?,
+        partition: To::half("partition", to.partition.as_ref())?,
+    };
     let found = match letter {
         Some(letter) => call.api()?.replay(call.tenant, letter, to, call.deadline()).await?,
         None => None,
@@ -133,9 +136,8 @@ impl<'de> Fields<'de> for To<'de> {
 }
 
 impl To<'_> {
-    fn half(&self, name: &str) -> Result<Option<String>, ApiError> {
-        let text = if name == "queue" { &self.queue } else { &self.partition };
-        match text.as_ref().map(|text| &*text.0) {
+    fn half(name: &str, text: Option<&Text<'_>>) -> Result<Option<String>, ApiError> {
+        match text.map(|text| &*text.0) {
             Some("") => Err(ApiError::unsuccessful(format!("{name} must not be empty"))),
             text => Ok(text.map(str::to_owned)),
         }

@@ -37,8 +37,8 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Ans
 /// Stores messages that came in a binary form.
 async fn binary<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiError> {
     let mut limits = call.group_reader();
-    let push = BinaryPush::open(body, &mut limits).await?;
-    match push.read(&mut limits).await? {
+    let push = BinaryPush::open(body, &mut limits)?;
+    match push.read(&mut limits)? {
         Binary::Items(items) => store(call, items, push.wants_counts()).await,
         Binary::Framed(groups) => {
             let batch = PushBatch::Framed(&groups, call.sub.as_deref());
@@ -221,17 +221,25 @@ impl Item<'_> {
         }
     }
 
+    /// Whether a transaction can store it: it has a queue and a payload.
+    pub(super) fn is_whole(&self) -> bool {
+        filled(self.queue.as_ref()).is_some() && (self.payload.is_some() || self.data.is_some())
+    }
+
     /// The message of a transaction: a trace id that is a UUID is stored; `None` without queue or payload.
     pub(super) fn of_transaction(&self) -> Option<PushItem<'_>> {
+        if !self.is_whole() {
+            return None;
+        }
         let payload = self.payload.or(self.data)?;
-        filled(self.queue.as_ref())?;
         let trace = self.trace_id.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.0).ok());
         let trace_id = trace.and_then(|text| Uuid::parse(&text.0));
         Some(PushItem { payload: payload.0.as_bytes(), trace_id, ..self.borrow() })
     }
 }
 
-fn filled<'a>(text: Option<&'a Text<'_>>) -> Option<&'a str> {
+/// A text that is there and not empty.
+pub(super) fn filled<'a>(text: Option<&'a Text<'_>>) -> Option<&'a str> {
     text.map(|text| -> &'a Cow<'_, str> { &text.0 })
         .map(AsRef::as_ref)
         .filter(|text| !text.is_empty())

@@ -32,7 +32,7 @@ pub(crate) async fn transaction<A: Api>(
     }
     let id = call_id();
     let bundle = Bundle::read(body)?;
-    let Shape { acks, mut items, positions, order } = match bundle.shape() {
+    let Shape { acks, ack_ids, mut items, positions, order } = match bundle.shape() {
         Ok(shape) => shape,
         Err(error) => {
             let rollback = Rollback { reason: RollbackReason::BadRequest, error };
@@ -42,7 +42,6 @@ pub(crate) async fn transaction<A: Api>(
     for item in &mut items {
         item.producer_sub = call.sub.as_deref();
     }
-    let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
     let pushes = PushBatch::Items(&items);
     let request = Transaction { tenant: call.tenant, acks, pushes, positions };
@@ -55,7 +54,7 @@ pub(crate) async fn transaction<A: Api>(
             let mut results = Results::new(&id, order.len() + position_count);
             for slot in order {
                 match slot {
-                    Slot::Ack(at) => results.ack(acked.get(at), acks.get(at)),
+                    Slot::Ack(at) => results.ack(ack_ids.get(at).copied(), acks.get(at)),
                     Slot::Push(at) => results.push(items.get(at), pushes.get(at)),
                 }
             }
@@ -106,10 +105,10 @@ impl Results {
         self.json.field("type").string(kind).field("success").bool(true)
     }
 
-    fn ack(&mut self, transaction_id: Option<&String>, done: Option<&AckDone>) {
+    fn ack(&mut self, transaction_id: Option<&str>, done: Option<&AckDone>) {
         let dead = done.is_some_and(|done| done.dead_lettered);
         let json = self.element("ack").field("transactionId");
-        json.option(transaction_id.map(String::as_str), Json::string);
+        json.option(transaction_id, Json::string);
         json.field("error").null().field("dlq").bool(dead).raw("}");
     }
 

@@ -248,6 +248,7 @@ async fn bodies_that_lie_are_refused() {
     let rows: Vec<(&str, Vec<u8>)> = vec![
         ("another count", group(2, &good)),
         ("none", group(0, &good)),
+        ("an empty group", group(0, b"")),
         ("trace flag", group(1, &frame(1, "t", "1"))),
         ("producer flag", group(1, &frame(2, "t", "1"))),
         ("encrypted flag", group(1, &frame(4, "t", "1"))),

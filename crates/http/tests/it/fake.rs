@@ -55,6 +55,8 @@ pub(crate) struct Asked {
 pub(crate) struct Fake {
     /// Bytes of the writes that asked for room, and what some of them are told.
     pub(crate) admitted: Mutex<Vec<usize>>,
+    /// For room that is asked for when some was granted already.
+    pub(crate) late_refusals: Mutex<VecDeque<CallError>>,
     pub(crate) refusals: Mutex<VecDeque<CallError>>,
     pub(crate) replays: Mutex<Vec<(LetterRef, ReplayTo)>>,
     pub(crate) replayed: Mutex<VecDeque<Replay>>,
@@ -86,8 +88,13 @@ pub(crate) struct Fake {
 
 impl Api for Fake {
     async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
-        self.admitted.lock().unwrap().push(bytes);
-        self.refusals.lock().unwrap().pop_front().map_or(Ok(Admission::unlimited()), Err)
+        let is_late = {
+            let mut admitted = self.admitted.lock().unwrap();
+            admitted.push(bytes);
+            admitted.len() > 1
+        };
+        let refusals = if is_late { &self.late_refusals } else { &self.refusals };
+        refusals.lock().unwrap().pop_front().map_or(Ok(Admission::unlimited()), Err)
     }
 
     async fn push(

@@ -202,6 +202,20 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
+async fn a_write_that_was_read_and_found_no_room_keeps_its_connection() {
+    let node = Node::start().await;
+    let refusal = CallError::Overloaded { retry_after_s: 2 };
+    node.fake.late_refusals.lock().unwrap().push_back(refusal);
+    let body = PUSH.to_owned() + &" ".repeat(300_000);
+    let head =
+        format!("POST /api/v1/push HTTP/1.1\r\nHost: q\r\nContent-Length: {}\r\n\r\n", body.len());
+    let next = "GET /health HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n";
+    let reply = node.raw((head + &body + next).as_bytes()).await;
+    assert_eq!(reply.status, 429);
+    assert!(reply.body.contains("HTTP/1.1 200 OK"), "{}", reply.body);
+}
+
+#[tokio::test]
 async fn a_write_without_room_is_refused_before_its_body_is_read() {
     let node = Node::start().await;
     for path in ["/api/v1/push", "/api/v1/transaction"] {
@@ -212,8 +226,15 @@ async fn a_write_without_room_is_refused_before_its_body_is_read() {
         let reply = node.raw(head.as_bytes()).await;
         assert_eq!((reply.status, &reply.json()["code"]), (429, &"overloaded".into()));
         assert!(reply.has_header("retry-after: 2") && reply.has_header("connection: close"));
-        assert_eq!(node.fake.admitted.lock().unwrap().pop(), Some(700_000));
+        // A large write asks for all of its room when its body is there.
+        assert_eq!(node.fake.admitted.lock().unwrap().pop(), Some(256 << 10));
     }
+    let whole = PUSH.to_owned() + &" ".repeat(300_000);
+    assert_eq!(node.post("/api/v1/push", &whole).await.status, 201);
+    let asked = std::mem::take(&mut *node.fake.admitted.lock().unwrap());
+    assert_eq!(asked, [256 << 10, whole.len()]);
+    assert_eq!(node.post("/api/v1/push", PUSH).await.status, 201);
+    assert_eq!(std::mem::take(&mut *node.fake.admitted.lock().unwrap()), [PUSH.len()]);
     // Acks, pops and reads are let through whatever waits.
     assert_eq!(node.post("/api/v1/ack", r#"{"transactionId":"t"}"#).await.status, 200);
     assert!(node.fake.admitted.lock().unwrap().is_empty());

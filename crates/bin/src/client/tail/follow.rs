@@ -142,6 +142,7 @@ impl<'a> Follow<'a> {
 
     /// Looks for messages behind the places, and for new partitions.
     fn news(&mut self) -> Result<(), Failure> {
+        let mut lively = Vec::new();
         for row in self.changed()? {
             let end = row.end();
             // One that came after the start is new from its beginning.
@@ -155,12 +156,17 @@ impl<'a> Follow<'a> {
             place.end = end;
             if place.next < end {
                 place.is_ahead = false;
-                self.lively.retain(|name| *name != row.name);
-                self.lively.insert(0, row.name.clone());
+                lively.push(row.name.clone());
                 self.behind.insert(row.name);
             }
         }
-        self.lively.truncate(ENTRIES_MAX);
+        // The last to change first, each once.
+        lively.reverse();
+        lively.append(&mut self.lively);
+        let mut seen = BTreeSet::new();
+        let is_new: Vec<bool> = lively.iter().map(|name| seen.insert(&**name)).collect();
+        let once = lively.iter().zip(is_new).filter(|(_, is_new)| *is_new).map(|(name, _)| name);
+        self.lively = once.take(ENTRIES_MAX).cloned().collect();
         Ok(())
     }
 

@@ -1,17 +1,18 @@
 //! The body of a transaction, read and checked.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::fmt;
 
 use queen_broker::api::{PositionSet, PushItem, Subscribe, TransactionAck};
 use queen_record::ids::Offset;
-use serde::Deserialize;
-use serde::de::{Error, MapAccess};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::Slot;
 use crate::error::ApiError;
 use crate::options::SubscribeDefault;
-use crate::read::{self, Fields, List, Object, Raw, Text, skip};
+use crate::read::{self, Fields, Leading, List, Object, Raw, Text, skip};
 use crate::routes::push::PARTITION_DEFAULT;
 use crate::routes::{ack, push, shared};
 
@@ -21,7 +22,7 @@ const POSITIONS_MAX: usize = 16_384;
 #[derive(Debug, Default)]
 pub(crate) struct Bundle<'a> {
     operations: Vec<Operation<'a>>,
-    required_leases: Vec<Text<'a>>,
+    required: Leases<'a>,
     positions: Vec<Position<'a>>,
 }
 
@@ -29,6 +30,8 @@ pub(crate) struct Bundle<'a> {
 #[derive(Debug)]
 pub(crate) struct Shape<'a> {
     pub(crate) acks: Vec<TransactionAck>,
+    /// The transactionId of each.
+    pub(crate) ack_ids: Vec<&'a str>,
     pub(crate) items: Vec<PushItem<'a>>,
     pub(crate) positions: Vec<PositionSet>,
     /// What each result of `operations` belongs to.
@@ -42,9 +45,9 @@ impl<'a> Bundle<'a> {
     /// 400 for a body that is no JSON object, an operation that there is not, or a field of another shape.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
         let top = read::body::<Object<Top<'a>>>(body)?.0;
-        let operations = array::<Vec<Object<Operation<'a>>>>("operations", top.operations)?;
-        let required_leases = array("requiredLeases", top.required_leases)?;
-        let positions = array::<Positions<'a>>("positions", top.positions)?;
+        let operations = array::<Leading<Operation<'a>>>("operations", top.operations)?.items;
+        let required = array("requiredLeases", top.required_leases)?;
+        let positions = array::<Leading<Position<'a>>>("positions", top.positions)?;
         for (name, rider) in [("kv", top.kv), ("timers", top.timers)] {
             if !array::<List<Raw<'_>, 1>>(name, rider)?.items.is_empty() {
                 let text = format!("{name} operations are not served by this version");
@@ -54,11 +57,7 @@ impl<'a> Bundle<'a> {
         if positions.is_too_long {
             return Err(ApiError::bad_request(format!("at most {POSITIONS_MAX} positions")));
         }
-        Ok(Self {
-            operations: operations.into_iter().map(|object| object.0).collect(),
-            required_leases,
-            positions: positions.items.into_iter().map(|object| object.0).collect(),
-        })
+        Ok(Self { operations, required, positions: positions.items })
     }
 
     /// The checked parts; an error rolls the transaction back.
@@ -68,23 +67,28 @@ impl<'a> Bundle<'a> {
 
     /// The same of a head; `others` says that the transaction has more parts than these.
     pub(crate) fn shape_of_head(&self, others: bool) -> Result<Shape<'_>, String> {
-        let (mut acks, mut items, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        let ack_count = self.operations.iter().map(Operation::ack_count).sum();
+        let item_count = self.operations.iter().map(Operation::item_count).sum();
+        let mut acks = Vec::with_capacity(ack_count);
+        let mut ack_ids = Vec::with_capacity(ack_count);
+        let mut items = Vec::with_capacity(item_count);
+        let mut order = Vec::with_capacity(ack_count + item_count);
         let shared_lease = self.shared_lease();
         for operation in &self.operations {
             match operation.kind {
                 Kind::Ack => {
-                    let mut ack = operation.ack()?;
+                    let (id, mut ack) = operation.ack()?;
                     if ack.item.lease.is_none() {
                         ack.item.lease.clone_from(&shared_lease);
                     }
                     order.push(Slot::Ack(acks.len()));
                     acks.push(ack);
+                    ack_ids.push(id);
                 }
                 Kind::Push => {
-                    for item in operation.items()? {
-                        order.push(Slot::Push(items.len()));
-                        items.push(item);
-                    }
+                    let before = items.len();
+                    operation.put_items(&mut items)?;
+                    order.extend((before..items.len()).map(Slot::Push));
                 }
             }
         }
@@ -92,20 +96,56 @@ impl<'a> Bundle<'a> {
         if order.is_empty() && positions.is_empty() && !others {
             return Err("the transaction has no parts".to_owned());
         }
-        Ok(Shape { acks, items, positions, order })
+        Ok(Shape { acks, ack_ids, items, positions, order })
     }
 
     /// The one lease id that the whole body names, if it is one.
     fn shared_lease(&self) -> Option<String> {
-        let required = self.required_leases.iter().map(|lease| &*lease.0);
+        if self.required.are_several {
+            return None;
+        }
+        let required = self.required.first.iter().map(|lease| &*lease.0);
         let own = self.operations.iter().filter_map(Operation::lease);
-        let named: BTreeSet<&str> = required.chain(own).filter(|lease| !lease.is_empty()).collect();
-        if named.len() == 1 { named.first().map(|lease| (*lease).to_owned()) } else { None }
+        let mut named = required.chain(own).filter(|lease| !lease.is_empty());
+        let first = named.next()?;
+        named.all(|lease| lease == first).then(|| first.to_owned())
     }
 }
 
-/// Positions are small, so no more are kept than there may be.
-type Positions<'a> = List<Object<Position<'a>>, POSITIONS_MAX>;
+/// Of a list of lease ids, whether it names one or several; no more of it matters.
+#[derive(Debug, Default)]
+struct Leases<'a> {
+    first: Option<Text<'a>>,
+    are_several: bool,
+}
+
+impl<'de> Deserialize<'de> for Leases<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(LeasesVisitor)
+    }
+}
+
+struct LeasesVisitor;
+
+impl<'de> Visitor<'de> for LeasesVisitor {
+    type Value = Leases<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of lease ids")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut leases = Leases::default();
+        while let Some(lease) = array.next_element::<Text<'de>>()? {
+            match &leases.first {
+                _ if lease.0.is_empty() => {}
+                None => leases.first = Some(lease),
+                Some(first) => leases.are_several |= first.0 != lease.0,
+            }
+        }
+        Ok(leases)
+    }
+}
 
 /// A top-level field that is an array; absent, it is an empty one.
 fn array<'de, T: Deserialize<'de>>(name: &str, raw: Option<&'de RawValue>) -> Result<T, ApiError> {
@@ -163,8 +203,9 @@ struct Operation<'a> {
     partition_id: Option<Raw<'a>>,
     status: Option<Text<'a>>,
     error: Option<Raw<'a>>,
-    items: Option<Vec<Object<Item<'a>>>>,
-    inline: push::Item<'a>,
+    items: Option<Leading<Item<'a>>>,
+    /// On the heap, so that the other operations are small.
+    inline: Option<Box<push::Item<'a>>>,
 }
 
 impl<'de> Fields<'de> for Operation<'de> {
@@ -192,9 +233,17 @@ impl<'de> Fields<'de> for Operation<'de> {
             "status" => self.status = map.next_value()?,
             "error" => self.error = map.next_value()?,
             "items" => self.items = map.next_value()?,
-            _ => self.inline.field(name, map)?,
+            _ => self.inline.get_or_insert_default().field(name, map)?,
         }
         Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        match (self.kind, &self.items) {
+            (Kind::Ack, _) => self.transaction_id.is_some(),
+            (Kind::Push, Some(items)) => items.items.last().is_none_or(Item::is_whole),
+            (Kind::Push, None) => self.inline.as_ref().is_some_and(|item| item.is_whole()),
+        }
     }
 
     fn check<E: Error>(&self) -> Result<(), E> {
@@ -214,6 +263,10 @@ impl<'de> Fields<'de> for Item<'de> {
         self.0.field(name, map)
     }
 
+    fn is_whole(&self) -> bool {
+        self.0.is_whole()
+    }
+
     fn check<E: Error>(&self) -> Result<(), E> {
         push::check_id(self.0.transaction_id.as_ref())
     }
@@ -224,35 +277,53 @@ impl Operation<'_> {
         self.lease.as_ref().map(|lease| &*lease.0)
     }
 
-    fn ack(&self) -> Result<TransactionAck, String> {
-        let borrowed = |text: &Text<'_>| Text(text.0.to_string().into());
+    fn ack_count(&self) -> usize {
+        usize::from(self.kind == Kind::Ack)
+    }
+
+    fn item_count(&self) -> usize {
+        match (self.kind, &self.items) {
+            (Kind::Ack, _) => 0,
+            (Kind::Push, Some(items)) => items.items.len(),
+            (Kind::Push, None) => 1,
+        }
+    }
+
+    fn ack(&self) -> Result<(&str, TransactionAck), String> {
         let Some(id) = &self.transaction_id else {
             return Err("an ack has no transactionId".to_owned());
         };
         let item = ack::Item {
-            transaction_id: Some(borrowed(id)),
+            transaction_id: Some(lent(id)),
             partition_id: self.partition_id,
-            lease: self.lease.as_ref().map(borrowed),
-            status: self.status.as_ref().map(borrowed),
+            lease: self.lease.as_ref().map(lent),
+            status: self.status.as_ref().map(lent),
             error: self.error,
         };
         let group = shared::group(self.group.as_ref().map(|group| &*group.0));
-        Ok(TransactionAck { group, item: item.into_item() })
+        Ok((&id.0, TransactionAck { group, item: item.into_item() }))
     }
 
-    fn items(&self) -> Result<Vec<PushItem<'_>>, String> {
+    fn put_items<'t>(&'t self, to: &mut Vec<PushItem<'t>>) -> Result<(), String> {
         let missing = || "a push has no queue or no payload".to_owned();
         if let Some(items) = &self.items {
-            return items
-                .iter()
-                .map(|item| item.0.0.of_transaction().ok_or_else(missing))
-                .collect();
+            for item in &items.items {
+                to.push(item.0.of_transaction().ok_or_else(missing)?);
+            }
+            return Ok(());
         }
-        let mut item = self.inline.of_transaction().ok_or_else(missing)?;
+        let inline = self.inline.as_ref().and_then(|item| item.of_transaction());
+        let mut item = inline.ok_or_else(missing)?;
         let own = self.transaction_id.as_ref().map(|id| &*id.0);
         item.transaction_id = own.filter(|id| !id.is_empty());
-        Ok(vec![item])
+        to.push(item);
+        Ok(())
     }
+}
+
+/// The same text, lent.
+fn lent<'t>(text: &'t Text<'_>) -> Text<'t> {
+    Text(Cow::Borrowed(&text.0))
 }
 
 #[derive(Debug, Default)]
@@ -267,6 +338,7 @@ struct Position<'a> {
 
 impl<'de> Fields<'de> for Position<'de> {
     const NAME: &'static str = "a position with \"queue\", \"consumerGroup\" and \"offset\"";
+    const LIST_MAX: usize = POSITIONS_MAX;
 
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
@@ -280,13 +352,16 @@ impl<'de> Fields<'de> for Position<'de> {
         }
         Ok(())
     }
+
+    fn is_whole(&self) -> bool {
+        push::filled(self.queue.as_ref()).is_some() && self.offset.is_some()
+    }
 }
 
 impl Position<'_> {
     fn set(&self) -> Result<PositionSet, String> {
-        fn filled<'t>(text: Option<&'t Text<'_>>) -> Option<&'t str> {
-            text.map(|text| &*text.0).filter(|text| !text.is_empty())
-        }
+        use push::filled;
+
         let queue = filled(self.queue.as_ref()).ok_or("a position names no queue")?;
         let raw = self.offset.ok_or("a position has no offset; null forgets the group's place")?;
         let offset: Option<u64> = serde_json::from_str(raw.0)
@@ -311,8 +386,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_is_kept_behind_what_rolls_back_anyway() {
+        for (list, kept) in [
+            (r#"{"type":"ack"}"#, 1),
+            (r#"{"type":"push"}"#, 1),
+            (r#"{"type":"push","items":[{},{},{}]}"#, 1),
+            (r#"{"type":"push","items":[{"queue":"q"},{},{}]}"#, 1),
+            (r#"{"type":"ack","transactionId":""}"#, 100),
+            (r#"{"type":"push","items":[]}"#, 100),
+            (r#"{"type":"push","items":[{"queue":"q","payload":1}]}"#, 100),
+            (r#"{"type":"push","queue":"q","data":null}"#, 100),
+        ] {
+            let body = format!("{{\"operations\":[{}]}}", vec![list; 100].join(","));
+            let bundle = Bundle::read(body.as_bytes()).unwrap();
+            assert_eq!(bundle.operations.len(), kept, "{list}");
+            let items = bundle.operations.iter().filter_map(|operation| operation.items.as_ref());
+            assert!(items.map(|items| items.items.len()).max() <= Some(1), "{list}");
+            assert_eq!(bundle.shape().is_err(), kept == 1 || list.contains("[]"), "{list}");
+        }
+        let positions = Bundle::read(br#"{"positions":[{"queue":"q"},{},{}]}"#).unwrap().positions;
+        assert_eq!(positions.len(), 1);
+        // What follows is JSON all the same.
+        assert!(Bundle::read(br#"{"operations":[{"type":"ack"},{"type"}]}"#).is_err());
+    }
+
+    #[test]
     fn no_more_positions_are_kept_than_there_may_be() {
-        let body = |count: usize| format!("{{\"positions\":[{}]}}", vec!["{}"; count].join(","));
+        let position = r#"{"queue":"q","offset":0}"#;
+        let body =
+            |count: usize| format!("{{\"positions\":[{}]}}", vec![position; count].join(","));
         let read = |count| Bundle::read(body(count).as_bytes()).map(|read| read.positions.len());
         assert_eq!(read(POSITIONS_MAX).ok(), Some(POSITIONS_MAX));
         assert!(read(POSITIONS_MAX + 1).is_err());

@@ -20,16 +20,15 @@ pub(super) async fn transaction<A: Api>(
     let id = call_id();
     let mut limits = call.group_reader();
     let BinaryTransaction { head, groups, wants_counts } =
-        BinaryTransaction::read(body, &mut limits).await?;
+        BinaryTransaction::read(body, &mut limits)?;
     let bundle = read_head(&head)?;
-    let Shape { acks, positions, .. } = match shape(&bundle, &groups)? {
+    let Shape { acks, ack_ids, positions, .. } = match shape(&bundle, &groups)? {
         Ok(shape) => shape,
         Err(error) => {
             let rollback = Rollback { reason: RollbackReason::BadRequest, error };
             return Ok(rolled_back(&id, &rollback));
         }
     };
-    let acked: Vec<String> = acks.iter().map(|ack| ack.item.transaction_id.clone()).collect();
     let position_count = positions.len();
     let pushes = PushBatch::Framed(&groups, call.sub.as_deref());
     let request = Transaction { tenant: call.tenant, acks, pushes, positions };
@@ -43,7 +42,7 @@ pub(super) async fn transaction<A: Api>(
     if wants_counts {
         results.index = acks.len() + pushes.len();
     } else {
-        for (transaction_id, done) in acked.iter().zip(&acks) {
+        for (transaction_id, done) in ack_ids.into_iter().zip(&acks) {
             results.ack(Some(transaction_id), Some(done));
         }
         let named = groups.iter().flat_map(|group| {
