@@ -5,16 +5,19 @@
 //! `artifacts`.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 use crate::args::Args;
 use crate::shell::{self, capture, tail};
-use crate::test::{Parts, Tally};
+use crate::test::Tally;
 
 /// Seconds for each target unless others are named.
 const SECONDS: u64 = 15;
@@ -38,6 +41,7 @@ const FLAGS: &[&str] = &[
 /// The command.
 pub(crate) fn fuzz(mut args: Args) -> anyhow::Result<()> {
     let seconds = args.value("--seconds")?.unwrap_or(SECONDS);
+    let jobs = args.value("--jobs")?.unwrap_or_else(jobs);
     let known = targets()?;
     let mut wanted = Vec::new();
     while let Some(word) = args.word() {
@@ -47,33 +51,22 @@ pub(crate) fn fuzz(mut args: Args) -> anyhow::Result<()> {
         wanted.push(word);
     }
     let wanted = if wanted.is_empty() { known } else { wanted };
-    let built = build(&wanted)?;
-    let mut crashed = 0;
-    for target in &wanted {
-        crashed += u64::from(!built.run(target, seconds)?);
-    }
-    if crashed > 0 {
-        bail!("{crashed} of {} targets crashed", wanted.len());
+    let Tally { failed, .. } = build(&wanted)?.run_all(&wanted, seconds, jobs)?;
+    if failed > 0 {
+        bail!("{failed} of {} targets crashed", wanted.len());
     }
     Ok(())
 }
 
-/// Each target as a part of the tests.
-pub(crate) fn parts(parts: &mut Parts) {
-    let name = |target: &str| format!("fuzz {target}");
-    let built = targets().and_then(|mut wanted| {
-        wanted.retain(|target| parts.wants(&name(target)));
-        Ok(if wanted.is_empty() { None } else { Some((build(&wanted)?, wanted)) })
-    });
-    match built {
-        Ok(None) => {}
-        Ok(Some((built, wanted))) => {
-            for target in wanted {
-                parts.run(&name(&target), || built.run(&target, SECONDS).map(Tally::one));
-            }
-        }
-        Err(reason) => parts.run("fuzz", || Err(reason)),
-    }
+/// All targets as a part of the tests.
+pub(crate) fn run() -> anyhow::Result<Tally> {
+    let targets = targets()?;
+    build(&targets)?.run_all(&targets, SECONDS, jobs())
+}
+
+/// Targets that run at a time: each keeps a core busy.
+fn jobs() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// The names of the targets.
@@ -129,6 +122,26 @@ struct Built {
 }
 
 impl Built {
+    /// Runs the targets, `jobs` at a time.
+    fn run_all(&self, targets: &[String], seconds: u64, jobs: usize) -> anyhow::Result<Tally> {
+        let next = AtomicUsize::new(0);
+        let work = || -> anyhow::Result<Tally> {
+            let mut tally = Tally::default();
+            while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                tally.add(Tally::one(self.run(target, seconds)?));
+            }
+            Ok(tally)
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            let mut sum = Tally::default();
+            for worker in workers {
+                sum.add(worker.join().map_err(|_| anyhow!("a worker panicked"))??);
+            }
+            Ok(sum)
+        })
+    }
+
     /// Runs one target and prints its line; whether it held.
     fn run(&self, target: &str, seconds: u64) -> anyhow::Result<bool> {
         let corpus = self.directory.join("corpus").join(target);

@@ -37,7 +37,8 @@ cargo xtask COMMAND
   tidy [--docs]    layers, dependencies, file rules; --docs also compares generated documents
   test [--slow] [--only WORD]
                    everything that can fail: workspace tests, the published client's own tests,
-                   the independent decoder, a short demo; --slow adds the whole demo, chaos and the fuzz targets;
+                   the fuzz targets, the independent decoder, a short demo; --slow adds the whole demo, chaos and
+                   generated calls;
                    --only runs the parts whose name holds a word
   demo [--lines N] a month of departures through the published client, with a kill in the middle
   chaos [--kill] [--power] [--seconds N] [--seed N] [--binary PATH]
@@ -47,7 +48,7 @@ cargo xtask COMMAND
                    calls made up from the description of the API, against a real node
   crash [--long] [--seed N] [--drop-sync N|all]
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
-  fuzz [TARGET ...] [--seconds N]
+  fuzz [TARGET ...] [--seconds N] [--jobs N]
                    the targets of `fuzz/`, 15 s each, one line each; a run that breaks one says where its input is
   bench [SCENARIO ...] [--full]
                    workloads against the release build, one JSON line each, with the machine's floor beside them

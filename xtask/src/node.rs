@@ -83,6 +83,8 @@ impl Node {
             .env("PATH", path)
             .env("PORT", options.port.to_string())
             .env("QUEEN_BIND_ADDR", "127.0.0.1")
+            // This machine may be fuller than one that runs a broker.
+            .env("QUEEN_RAFT_DISK_HIGH_PCT", "100")
             .env("QUEEN_RAFT_DIR", &options.directory)
             .envs(options.settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -44,9 +44,7 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     args.end()?;
     parts.run("workspace tests", || workspace_tests(is_slow));
     parts.run("documentation examples", doc_tests);
-    if is_slow {
-        fuzz::parts(&mut parts);
-    }
+    parts.run("fuzz", fuzz::run);
     match node::build().and_then(|binary| Ok((binary, Python::set_up()?))) {
         Ok((binary, python)) => {
             parts.run("README", || readme::run(&binary));

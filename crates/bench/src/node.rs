@@ -85,6 +85,8 @@ impl Node {
                     .env("PATH", std::env::var_os("PATH").unwrap_or_default())
                     .env("PORT", port.to_string())
                     .env("QUEEN_BIND_ADDR", "127.0.0.1")
+                    // This machine may be fuller than one that runs a broker.
+                    .env("QUEEN_RAFT_DISK_HIGH_PCT", "100")
                     .env("QUEEN_RAFT_DIR", scratch.join("data"))
                     .envs(settings.iter().map(|(name, value)| (name, value)));
                 command

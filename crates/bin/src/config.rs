@@ -163,6 +163,16 @@ settings! {
             "Log files kept open, for reading and writing; at least as many as logs that one moment writes to";
         drop_behind_mb: u64 = ["QUEEN_QLOG_DROP_BEHIND_MB"], "256", (0, 1 << 20), "MiB",
             "Written log kept in the page cache behind a log's end; 0 keeps all";
+        disk_high_pct: u64 = ["QUEEN_RAFT_DISK_HIGH_PCT"], "85", (1, 100), "%",
+            "How full the data directory's volume may be before writes that grow storage are answered 507; 100 only when it is full";
+        disk_low_pct: u64 = ["QUEEN_RAFT_DISK_LOW_PCT"], "80", (1, 100), "%",
+            "Below this they are taken again; at most `QUEEN_RAFT_DISK_HIGH_PCT`";
+        disk_check_ms: u64 = ["QUEEN_RAFT_DISK_CHECK_MS"], "100", (10, 60_000), "ms",
+            "How often the volume is looked at";
+        scrub_kb_per_s: u64 = ["QUEEN_QLOG_SCRUB_KB_PER_S"], "4096", (0, 1 << 30), "KiB/s",
+            "How fast sealed logs are read again to find damage; 0 turns it off";
+        scrub_every_s: u64 = ["QUEEN_QLOG_SCRUB_EVERY_S"], "86400", (1, 31_536_000), "s",
+            "From the start of a round over all sealed logs to the start of the next";
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
             "Replication; this build has local only";
     }

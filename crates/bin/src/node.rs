@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use metrics::{NoopRecorder, Recorder};
 use queen_broker::cycle::CycleLimits;
-use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts};
+use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, ScrubPace, SpaceLimits};
 use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
 use queen_planner::limits::Limits;
@@ -132,5 +132,14 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
         durable_every: Duration::from_millis(settings.durable_every_ms),
         durable_every_bytes: settings.durable_every_bytes,
         lookup_threads: 2,
+        scrub: ScrubPace {
+            bytes_per_second: settings.scrub_kb_per_s << 10,
+            every: Duration::from_secs(settings.scrub_every_s),
+        },
+        space: SpaceLimits {
+            high_percent: small(settings.disk_high_pct),
+            low_percent: small(settings.disk_low_pct.min(settings.disk_high_pct)),
+            every: Duration::from_millis(settings.disk_check_ms),
+        },
     })
 }

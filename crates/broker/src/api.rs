@@ -115,6 +115,17 @@ pub enum PushBatch<'a> {
     Framed(&'a [FramedGroup], Option<&'a str>),
 }
 
+impl PushBatch<'_> {
+    /// Whether there is nothing to store.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Items(items) => items.is_empty(),
+            Self::Framed(groups, _) => groups.is_empty(),
+        }
+    }
+}
+
 /// The verdict on one item, in input order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushAnswer {

@@ -20,6 +20,7 @@ use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
+use crate::space::DiskGate;
 use crate::views::Sampled;
 
 /// What every part of a node shares.
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) damaged: Mutex<Option<String>>,
     /// Reads by offset that wait.
     pub(crate) arrivals: Arc<Arrivals>,
+    /// Whether writes that grow storage are taken.
+    pub(crate) disk_gate: DiskGate,
     /// Figures of queues that are too large to be walked by a read.
     pub(crate) sampled: Sampled,
 }

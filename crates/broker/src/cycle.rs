@@ -267,7 +267,7 @@ impl Cycle {
     fn found(&mut self, state: &State, reader: &Reader, draft: &mut Draft<'_>, found: Found) {
         match found {
             Found::Originals { push, facts } => self.originals_found(state, draft, push, facts),
-            Found::Claim { pop, read } => self.claim_read(state, reader, draft, pop, read),
+            Found::Claims { pop, reads } => self.claims_read(state, reader, draft, pop, reads),
             Found::Offsets { ack, offsets } => self.offsets_found(state, draft, ack, offsets),
             Found::Messages { ack, messages } => self.messages_found(state, draft, ack, messages),
         }

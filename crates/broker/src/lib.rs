@@ -15,8 +15,12 @@ pub mod metrics;
 mod node;
 pub mod prepare;
 pub mod recover;
+mod scrub;
 mod service;
+mod space;
 mod views;
 
 pub use node::{Node, NodeOptions, NodeParts, StartError};
+pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};
+pub use space::SpaceLimits;

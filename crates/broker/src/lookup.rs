@@ -1,18 +1,21 @@
 //! Questions to the logs: asked by the cycle, answered from disk on another thread, never while planning.
 
+mod claims;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use queen_planner::consume::{AckQuestion, Claim, ClaimFrom, DeadMessage, Delivered};
+use queen_planner::consume::{AckQuestion, DeadMessage};
 use queen_planner::overlay::Original;
 use queen_planner::push::{HashQuestion, PushFacts};
 use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
-use queen_record::ids::{LogId, Micros, Offset, PartitionId, QueueId, TxHash};
+use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
 
-use crate::cipher::{self, CipherError, Vault};
+use crate::cipher::{CipherError, Vault};
+pub use claims::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom};
 
 /// Why the logs cannot answer. Never served as an empty answer.
 #[derive(Debug, thiserror::Error)]
@@ -54,16 +57,14 @@ pub enum Lookup {
         /// The hashes.
         questions: Vec<HashQuestion>,
     },
-    /// The messages of a claim.
-    Claim {
-        /// The pop, and which of its claims.
-        pop: (u64, usize),
+    /// The messages of a pop's claims, read one after the other.
+    Claims {
+        /// The pop.
+        pop: u64,
         /// What to read.
-        claim: Claim,
-        /// Bytes at most; the first message always.
-        bytes_max: u64,
-        /// Whether its messages may be sealed.
-        sealed: bool,
+        claims: Vec<ClaimLookup>,
+        /// Room for all of them.
+        room: ClaimRoom,
     },
     /// What an ack names.
     Ack {
@@ -86,12 +87,12 @@ pub enum Found {
         /// What was found under each hash.
         facts: Result<PushFacts, LookupError>,
     },
-    /// To `Lookup::Claim`.
-    Claim {
+    /// To `Lookup::Claims`.
+    Claims {
         /// As asked.
-        pop: (u64, usize),
-        /// What was read.
-        read: Result<ClaimRead, LookupError>,
+        pop: u64,
+        /// What was read, under the place of its claim.
+        reads: Vec<(usize, ClaimAnswer)>,
     },
     /// To `Lookup::Ack`, offsets.
     Offsets {
@@ -107,15 +108,6 @@ pub enum Found {
         /// The messages.
         messages: Result<Vec<(Offset, DeadMessage)>, LookupError>,
     },
-}
-
-/// The messages of a claim, read and verified.
-#[derive(Debug)]
-pub struct ClaimRead {
-    /// What may be delivered.
-    pub delivered: Delivered,
-    /// The records that hold it.
-    pub records: Vec<StoredRecord>,
 }
 
 /// Where the cycle's messages are.
@@ -152,10 +144,9 @@ impl Reader {
                 let facts = self.originals(self.log(route, partition), partition, &questions);
                 Found::Originals { push, facts }
             }
-            Lookup::Claim { pop, claim, bytes_max, sealed } => {
-                let read = self.read_claim(&claim, bytes_max);
-                let open = |read| cipher::claim::open(&self.vault, claim.partition, read);
-                Found::Claim { pop, read: if sealed { read.and_then(open) } else { read } }
+            Lookup::Claims { pop, claims, mut room } => {
+                let read = |asked: ClaimLookup| (asked.at, self.claim(&asked, &mut room));
+                Found::Claims { pop, reads: claims.into_iter().map(read).collect() }
             }
             Lookup::Ack { ack, partition, question } => match question {
                 AckQuestion::Offsets { route, hashes, from, to } => {
@@ -269,119 +260,6 @@ impl Reader {
         });
         found.ok_or_else(|| missing(partition, offset))
     }
-
-    /// Reads a claim, waiting for the disk if need be.
-    ///
-    /// # Errors
-    /// Damage or I/O: nothing may be delivered.
-    pub fn read_claim(&self, claim: &Claim, bytes_max: u64) -> Result<ClaimRead, LookupError> {
-        let log = self.log(claim.route, claim.partition);
-        let from = match claim.from {
-            ClaimFrom::Newest { .. } => return self.read_newest(log, claim),
-            ClaimFrom::Offset(offset) => Some(offset),
-            ClaimFrom::Time(time) => {
-                let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
-                found.map(|(offset, _)| offset)
-            }
-        };
-        let Some(from) = from else {
-            // The state knows of a message at or after the time, and the log does not.
-            return Err(missing(claim.partition, Offset(0)));
-        };
-        let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
-        let records = self.qlog.read(log, claim.partition, from, limit)?;
-        select(claim, from, records)
-    }
-
-    /// Reads the newest message of a claim that may be delivered.
-    fn read_newest(&self, log: LogId, claim: &Claim) -> Result<ClaimRead, LookupError> {
-        let ClaimFrom::Newest { wanted, last, since } = claim.from else {
-            return Err(missing(claim.partition, Offset(0)));
-        };
-        let too_young = match claim.deliver_until {
-            Some(until) => {
-                self.qlog.first_at_or_after(log, claim.partition, Micros(until.0 + 1))?
-            }
-            None => None,
-        };
-        let newest = match too_young {
-            Some((offset, _)) => offset.0.checked_sub(1).map(Offset),
-            None => Some(last),
-        };
-        let nothing = || ClaimRead {
-            delivered: Delivered {
-                first: wanted,
-                hashes: Vec::new(),
-                too_young: too_young.map(|(_, created)| created),
-            },
-            records: Vec::new(),
-        };
-        let Some(newest) = newest.filter(|newest| *newest >= wanted) else { return Ok(nothing()) };
-        let limit = ReadLimit { messages: 1, bytes: 1 };
-        let records = self.qlog.read(log, claim.partition, newest, limit)?;
-        let is_before = |since: Micros| records.iter().any(|record| record.created < since);
-        if since.is_some_and(is_before) {
-            return Ok(nothing());
-        }
-        select(claim, newest, records)
-    }
-
-    /// Reads a claim if it is in memory.
-    ///
-    /// # Errors
-    /// As [`Reader::read_claim`].
-    pub fn try_read_claim(
-        &self,
-        claim: &Claim,
-        bytes_max: u64,
-    ) -> Result<Option<ClaimRead>, LookupError> {
-        let from = match claim.from {
-            ClaimFrom::Offset(from) => from,
-            ClaimFrom::Newest { last, .. } if claim.deliver_until.is_none() => last,
-            ClaimFrom::Time(_) | ClaimFrom::Newest { .. } => return Ok(None),
-        };
-        let log = self.log(claim.route, claim.partition);
-        let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
-        match self.qlog.try_read(log, claim.partition, from, limit)? {
-            Some(records) => select(claim, from, records).map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-/// The deliverable messages among what was read.
-fn select(
-    claim: &Claim,
-    from: Offset,
-    records: Vec<StoredRecord>,
-) -> Result<ClaimRead, LookupError> {
-    let mut delivered = Delivered { first: from, hashes: Vec::new(), too_young: None };
-    let mut kept = Vec::with_capacity(records.len());
-    let mut next = from;
-    for record in records {
-        if claim.deliver_until.is_some_and(|until| record.created > until) {
-            delivered.too_young = Some(record.created);
-            break;
-        }
-        let left = (claim.messages_max as usize).saturating_sub(delivered.hashes.len());
-        if record.base > next || left == 0 {
-            break;
-        }
-        let skip = usize::try_from(next.0 - record.base.0).unwrap_or(usize::MAX);
-        let hashes = record.hashes.chunks_exact(16).skip(skip).take(left).map(|chunk| {
-            let mut hash = [0; 16];
-            hash.copy_from_slice(chunk);
-            TxHash(hash)
-        });
-        let before = delivered.hashes.len();
-        delivered.hashes.extend(hashes);
-        next = Offset(next.0 + (delivered.hashes.len() - before) as u64);
-        kept.push(record);
-    }
-    if delivered.hashes.is_empty() && delivered.too_young.is_none() {
-        return Err(missing(claim.partition, from));
-    }
-    Ok(ClaimRead { delivered, records: kept })
 }
 
 fn missing(partition: PartitionId, offset: Offset) -> LookupError {

@@ -32,6 +32,8 @@ pub struct BrokerMetrics {
     pub filter_bytes: Gauge,
     /// `queen_raft_log_storage`, by kind.
     pub log_storage: [Gauge; 2],
+    /// `queen_raft_storage_full`.
+    pub storage_full: Gauge,
     /// `queen_raft_log_syncs_total`.
     pub syncs: Counter,
     /// `queen_raft_log_appended_bytes_total`.
@@ -48,6 +50,10 @@ pub struct BrokerMetrics {
     pub ram_rows: [Gauge; 2],
     /// `queen_raft_checksum_failures_total`.
     pub checksum_failures: Counter,
+    /// `queen_raft_log_scrub_bytes_total`.
+    pub scrub_bytes: Counter,
+    /// `queen_raft_log_scrub_age_seconds`.
+    pub scrub_age: Gauge,
     /// `queen_encryption_total`, by outcome: sealed, opened, failed.
     pub encryption: [Counter; 3],
     /// `queen_raft_admit_bytes`.
@@ -71,6 +77,11 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_consume_engine", "gauge", "what the consumption engine holds, by kind: groups, parts"),
     ("queen_raft_dedup_filter_bytes", "gauge", "bytes of the duplicate filter"),
     ("queen_raft_log_storage", "gauge", "queue-log storage by kind: files, bytes"),
+    (
+        "queen_raft_storage_full",
+        "gauge",
+        "1 while the disk is too full for writes that grow storage",
+    ),
     ("queen_raft_log_syncs_total", "counter", "fdatasync calls on queue-log files"),
     ("queen_raft_log_appended_bytes_total", "counter", "record bytes written to queue logs"),
     ("queen_raft_group_logs", "gauge", "queue logs touched per group, mean since open"),
@@ -79,6 +90,12 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_raft_durable_point_seconds", "summary", "time of one durable point, cut to commit"),
     ("queen_raft_store_ram_rows", "gauge", "rows by kind: partitions, dirty"),
     ("queen_raft_checksum_failures_total", "counter", "reads that met damaged bytes"),
+    (
+        "queen_raft_log_scrub_bytes_total",
+        "counter",
+        "bytes of sealed logs read again and found sound",
+    ),
+    ("queen_raft_log_scrub_age_seconds", "gauge", "time since all sealed logs had been read again"),
     ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
     ("queen_raft_admit_bytes", "gauge", "bytes of writes admitted and not answered"),
     ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
@@ -118,6 +135,7 @@ impl BrokerMetrics {
             engine: ["groups", "parts"].map(|of| gauge(&kind("queen_consume_engine", of))),
             filter_bytes: gauge(&key("queen_raft_dedup_filter_bytes")),
             log_storage: ["files", "bytes"].map(|of| gauge(&kind("queen_raft_log_storage", of))),
+            storage_full: gauge(&key("queen_raft_storage_full")),
             syncs: counter(&key("queen_raft_log_syncs_total")),
             appended_bytes: counter(&key("queen_raft_log_appended_bytes_total")),
             group_logs: gauge(&key("queen_raft_group_logs")),
@@ -127,6 +145,8 @@ impl BrokerMetrics {
             ram_rows: ["partitions", "dirty"]
                 .map(|of| gauge(&kind("queen_raft_store_ram_rows", of))),
             checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
+            scrub_bytes: counter(&key("queen_raft_log_scrub_bytes_total")),
+            scrub_age: gauge(&key("queen_raft_log_scrub_age_seconds")),
             encryption: ["sealed", "opened", "failed"]
                 .map(|of| counter(&outcome("queen_encryption_total", of))),
             admit_bytes: gauge(&key("queen_raft_admit_bytes")),

@@ -24,7 +24,9 @@ use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
+use crate::scrub::{self, ScrubPace};
 use crate::service::{Broker, BrokerOptions};
+use crate::space::{self, Ballast, DiskGate, SpaceLimits};
 use crate::views::Sampled;
 use crate::{checkpoint, recover};
 
@@ -61,6 +63,10 @@ pub struct NodeOptions {
     pub durable_every_bytes: u64,
     /// Threads that answer questions to the logs.
     pub lookup_threads: usize,
+    /// How fast and how often sealed logs are read again.
+    pub scrub: ScrubPace,
+    /// When a filling disk stops writes that grow storage.
+    pub space: SpaceLimits,
 }
 
 /// Why a node does not start. The text is the operator's line.
@@ -95,7 +101,8 @@ pub struct Node {
     api: Arc<Broker>,
     core: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
-    stop_background: Sender<()>,
+    /// Dropped at the stop: every thread that waits for it ends.
+    stop_background: Option<Sender<()>>,
 }
 
 impl Node {
@@ -109,6 +116,7 @@ impl Node {
         recorder: &dyn Recorder,
     ) -> Result<Self, StartError> {
         let NodeParts { disk, clock, mut store, ids } = parts;
+        Ballast::of(&options.dir).give_up_if_full(&*disk);
         let key = options.encryption_key.as_ref();
         let found = fingerprint::check(&*disk, &options.dir, key)?;
         let opened = recover::open(&disk, &options.dir, &options.qlog, &mut *store)?;
@@ -123,6 +131,7 @@ impl Node {
         }
         let last = opened.state.applied();
         let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
+        let disk_gate = DiskGate::new(options.space, metrics.storage_full.clone());
         let shared = Arc::new(Shared {
             state: Arc::new(RwLock::new(opened.state)),
             inbox: Inbox::new(options.commands_max),
@@ -135,13 +144,14 @@ impl Node {
             damaged: Mutex::new(None),
             arrivals: Arc::default(),
             sampled: Sampled::default(),
+            disk_gate,
         });
         let since = shared.clock.now().plus_seconds(-window_s);
         let filter = recover::warm_filter(&opened.qlog, since)?;
         let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
         let (lookups, questions) = unbounded();
         let (checkpoint_due, due) = bounded(1);
-        let (stop_background, background_stopped) = bounded(1);
+        let (stop_background, background_stopped) = bounded(0);
         let core = Core {
             shared: shared.clone(),
             machine: Machine::new(
@@ -164,8 +174,17 @@ impl Node {
             move || checkpoint::run(&shared, store, &due, every)
         })?);
         others.push(spawn("qlog-background", {
-            let shared = shared.clone();
-            move || background(&shared, &background_stopped)
+            let (shared, stopped) = (shared.clone(), background_stopped.clone());
+            move || background(&shared, &stopped)
+        })?);
+        if options.scrub.bytes_per_second > 0 {
+            let (shared, pace) = (shared.clone(), options.scrub);
+            let stopped = background_stopped.clone();
+            others.push(spawn("scrub", move || scrub::run(&shared, pace, &stopped))?);
+        }
+        others.push(spawn("disk-space", {
+            let (shared, dir) = (shared.clone(), options.dir.clone());
+            move || space::run(&shared, &*disk, &dir, &background_stopped)
         })?);
         for _ in 0..options.lookup_threads.max(1) {
             let (shared, questions) = (shared.clone(), questions.clone());
@@ -174,7 +193,7 @@ impl Node {
         let core = Some(spawn("core", move || core.run())?);
         let ids = ids.unwrap_or_else(|| Arc::new(ClockIds::new(clock)));
         let api = Arc::new(Broker::new(shared.clone(), ids, options.broker));
-        Ok(Self { shared, api, core, others, stop_background })
+        Ok(Self { shared, api, core, others, stop_background: Some(stop_background) })
     }
 
     /// What the edges call.
@@ -221,8 +240,7 @@ impl Node {
             // The core drops the senders that the checkpoint and the lookups wait on.
             panicked |= core.join().is_err();
         }
-        // It is full when the thread was told before, and closed when it has ended.
-        let _told = self.stop_background.try_send(());
+        drop(self.stop_background.take());
         for thread in self.others.drain(..) {
             panicked |= thread.join().is_err();
         }

@@ -69,6 +69,9 @@ impl Broker {
 
     /// Makes frames of everything that is to be stored, as the queues' options say.
     fn prepare(&self, tenant: Tenant, batch: PushBatch<'_>) -> Result<Prepared, CallError> {
+        if self.shared.disk_gate.is_closed() && !batch.is_empty() {
+            return Err(CallError::StorageFull);
+        }
         let sealing = self.shared.reader.vault().sealing(&self.shared.state);
         prepare(tenant, batch, &*self.ids, self.options.zstd_level, sealing)
     }

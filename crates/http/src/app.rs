@@ -15,6 +15,7 @@ use queen_broker::api::{Admission, Api};
 use queen_record::ids::Tenant;
 use tracing::debug;
 
+use crate::answer::AnswerBudget;
 use crate::auth::{Denied, Level};
 use crate::binary::GroupReader;
 use crate::body::{self, BodyBudget, BodyLimit};
@@ -31,6 +32,9 @@ use crate::tenancy;
 /// The longest deadline of any call.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
 
+/// Body of a request that changes nothing, at most: who may only read must not take the room for bodies from who writes.
+const QUESTION_BYTES_MAX: usize = 4 << 20;
+
 /// What a write of unknown length is taken for.
 const CHUNKED_BYTES: usize = 1 << 20;
 
@@ -45,6 +49,7 @@ pub struct App<A> {
     gate: Arc<Gate<A>>,
     pub(crate) options: AppOptions,
     bodies: BodyBudget,
+    answers: AnswerBudget,
 }
 
 /// What every handler works with.
@@ -89,7 +94,7 @@ impl<A: Api> App<A> {
     #[must_use]
     pub fn new(gate: Arc<Gate<A>>, options: AppOptions) -> Self {
         let bodies = BodyBudget::new(options.body_bytes_max);
-        Self { gate, options, bodies }
+        Self { gate, options, bodies, answers: AnswerBudget::default() }
     }
 
     /// Answers one request; every failure is an answer too. Once `stopping` completes, no body is waited for.
@@ -104,7 +109,10 @@ impl<A: Api> App<A> {
     {
         let (parts, body) = request.into_parts();
         match catch(self.answer(&parts, body, stopping)).await {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(mut answer)) => {
+                self.answers.hold(answer.body_mut());
+                answer
+            }
             Ok(Err(error)) => {
                 debug!(method = %parts.method, path = parts.uri.path(), ?error, "refused");
                 error.into_answer()
@@ -132,8 +140,13 @@ impl<A: Api> App<A> {
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
+        if route.spec.has_large_answers() && self.answers.is_full() {
+            // Its body stays unread, so the connection ends with it.
+            return Err(ApiError::answers_overloaded().closing());
+        }
+        let most = self.options.body_bytes_max;
         let limit = BodyLimit {
-            bytes_max: self.options.body_bytes_max,
+            bytes_max: if route.is_change() { most } else { most.min(QUESTION_BYTES_MAX) },
             timeout: self.options.body_timeout,
         };
         let mut stopping = pin!(stopping);

@@ -118,6 +118,11 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, shape, text).retry_after(1).closing()
     }
 
+    /// 429: answers that their clients do not take leave no room for another.
+    pub(crate) fn answers_overloaded() -> Self {
+        Self::overloaded("too many large answers wait for clients that do not read them")
+    }
+
     /// 429 for another lack of memory.
     pub(crate) fn overloaded(text: &str) -> Self {
         let shape = Shape::Coded("overloaded");

@@ -25,7 +25,10 @@ const FAILURES: &[(u16, &str)] = &[
     (403, "the token's role does not reach this route, or the page that asks is another site's"),
     (405, "the path has no such method"),
     (413, "a body or a name over its limit"),
-    (429, "too many bytes of writes are waiting; Retry-After says when to come again"),
+    (
+        429,
+        "too many bytes of writes wait, or of answers that nobody reads; Retry-After says when to come again",
+    ),
     (500, "a fault of the broker"),
     (503, "the node is not serving, or no answer came in time"),
     (507, "the disk is full for writes that grow storage"),

@@ -30,6 +30,25 @@ pub struct DirEntry {
     pub is_dir: bool,
 }
 
+/// Room of the volume that a path is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes in use, by whatever.
+    pub used: u64,
+    /// Bytes that this process may still take.
+    pub available: u64,
+}
+
+impl Space {
+    /// How full the volume is for this process, in percent, rounded up.
+    #[must_use]
+    pub fn used_percent(self) -> u32 {
+        let all = u128::from(self.used) + u128::from(self.available);
+        let percent = (u128::from(self.used) * 100).div_ceil(all.max(1));
+        u32::try_from(percent).unwrap_or(100)
+    }
+}
+
 /// A directory tree on durable storage.
 ///
 /// Paths are absolute in the implementation's own name space. The real implementation adds no logic to the
@@ -55,6 +74,10 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Whether a file or directory of this name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Room of the volume that holds `path`; `None` for a simulated one, which has no end.
+    fn space(&self, _path: &Path) -> io::Result<Option<Space>> {
+        Ok(None)
+    }
 }
 
 /// One open file. All calls may run at the same time from several threads.
@@ -71,6 +94,18 @@ pub trait DiskFile: Send + Sync {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Takes room for `len` bytes of an empty file from the volume; they read as zeros.
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = 0;
+        while at < len {
+            let step = usize::try_from(len - at).unwrap_or(usize::MAX).min(ZEROS.len());
+            let (zeros, _) = ZEROS.split_at(step);
+            self.write_all_at(zeros, at)?;
+            at += step as u64;
+        }
+        Ok(())
+    }
     /// Makes the file's data and length durable. After an error nothing may be assumed about what is durable.
     fn sync_data(&self) -> io::Result<()>;
     /// The file's length in bytes.
@@ -81,4 +116,20 @@ pub trait DiskFile: Send + Sync {
     }
     /// A hint that the bytes in the range will not be read soon. Changes nothing that can be observed.
     fn forget_range(&self, offset: u64, len: u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fullness_counts_what_this_process_may_take() {
+        let percent = |used, available| Space { used, available }.used_percent();
+        assert_eq!(percent(0, 100), 0);
+        assert_eq!(percent(1, 999), 1);
+        assert_eq!(percent(85, 15), 85);
+        assert_eq!(percent(10, 0), 100);
+        assert_eq!(percent(0, 0), 0);
+        assert_eq!(percent(u64::MAX, u64::MAX), 50);
+    }
 }

@@ -12,7 +12,7 @@ mod site;
 pub mod suite;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use disk::{DirEntry, Disk, DiskFile, OpenMode};
+pub use disk::{DirEntry, Disk, DiskFile, OpenMode, Space};
 pub use real::RealDisk;
 pub use sim::SimDisk;
 pub use site::{SiteGuard, site};

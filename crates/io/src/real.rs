@@ -11,10 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Advice, OFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::disk::{DirEntry, Disk, DiskFile, OpenMode};
+use crate::disk::{DirEntry, Disk, DiskFile, OpenMode, Space};
 
 /// The operating system's files and directories.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,6 +97,13 @@ impl Disk for RealDisk {
             Err(error) => Err(error),
         }
     }
+
+    fn space(&self, path: &Path) -> io::Result<Option<Space>> {
+        let volume = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
+        let used = bytes(volume.f_blocks.saturating_sub(volume.f_bfree));
+        Ok(Some(Space { used, available: bytes(volume.f_bavail) }))
+    }
 }
 
 fn not_regular() -> io::Error {
@@ -149,6 +156,10 @@ impl DiskFile for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub fn run(make: impl Fn() -> (Arc<dyn Disk>, PathBuf)) {
     for case in [
         reads_and_writes,
         changes_length,
+        reserves,
         opens_by_mode,
         lists_and_makes_directories,
         renames,
@@ -72,6 +73,16 @@ fn changes_length(disk: &dyn Disk, dir: &Path) {
     assert_eq!(get(disk, &dir.join("f")), b"0123\0\0", "what was cut is gone");
     file.set_len(0).unwrap();
     assert!(file.is_empty().unwrap());
+}
+
+fn reserves(disk: &dyn Disk, dir: &Path) {
+    let path = dir.join("reserved");
+    let file = disk.open(&path, OpenMode::CreateNew).unwrap();
+    file.reserve(100_000).unwrap();
+    assert_eq!(file.len().unwrap(), 100_000);
+    assert!(get(disk, &path).iter().all(|byte| *byte == 0));
+    disk.remove_file(&path).unwrap();
+    assert!(disk.space(dir).unwrap().is_none_or(|space| space.available > 0));
 }
 
 fn opens_by_mode(disk: &dyn Disk, dir: &Path) {

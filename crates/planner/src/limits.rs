@@ -42,3 +42,52 @@ pub fn check_transaction_id(id: &str) -> Result<(), Refusal> {
         id.len()
     )))
 }
+
+/// Bytes of the note that a group keeps beside its place at most: it stays in memory for good.
+pub const NOTE_BYTES_MAX: usize = 4096;
+
+/// Refuses a note that is too long.
+///
+/// # Errors
+/// `Refusal::BadRequest`.
+pub fn check_note(note: Option<&str>) -> Result<(), Refusal> {
+    let bytes = note.map_or(0, str::len);
+    if bytes <= NOTE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::BadRequest(format!(
+        "metadata of {bytes} bytes is too long, at most {NOTE_BYTES_MAX}"
+    )))
+}
+
+/// Bytes of a dead letter's reason at most: it stays in memory until the letter is gone.
+pub const REASON_BYTES_MAX: usize = 8192;
+
+/// What a cut reason ends with.
+const MORE: &str = "…";
+
+/// A reason, cut where it is too long: a long one must not keep a message from being settled.
+#[must_use]
+pub fn cut_reason(reason: &str) -> String {
+    if reason.len() <= REASON_BYTES_MAX {
+        return reason.to_owned();
+    }
+    let mut kept = reason[..reason.floor_char_boundary(REASON_BYTES_MAX - MORE.len())].to_owned();
+    kept.push_str(MORE);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let longest = "x".repeat(REASON_BYTES_MAX);
+        assert_eq!(cut_reason(&longest), longest);
+        let longer = "ü".repeat(REASON_BYTES_MAX);
+        let cut = cut_reason(&longer);
+        assert!(cut.len() <= REASON_BYTES_MAX && cut.len() > REASON_BYTES_MAX - 3);
+        assert!(cut.ends_with("ü…"));
+    }
+}

@@ -1,5 +1,6 @@
 //! What the published clients' own tests ask of a node, asked here without them: one test for each of theirs.
 
+mod bounds;
 mod consume;
 mod messages;
 mod queues;

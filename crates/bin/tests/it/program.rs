@@ -23,6 +23,8 @@ impl Program {
         let mut child = Command::new(env!("CARGO_BIN_EXE_queen"))
             .env_clear()
             .envs([("PORT", "0"), ("QUEEN_BIND_ADDR", "127.0.0.1")])
+            // A machine that runs tests may be fuller than one that runs a broker.
+            .envs([("QUEEN_RAFT_DISK_HIGH_PCT", "100"), ("QUEEN_RAFT_DISK_LOW_PCT", "100")])
             .env("QUEEN_RAFT_DIR", dir)
             .envs(variables.iter().copied())
             .stderr(Stdio::piped())

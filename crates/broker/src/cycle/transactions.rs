@@ -9,7 +9,7 @@ use queen_planner::consume::{
     AckFacts, BundleAck, BundleStep, BundleVerdict, ItemResult, Place, QUEUE_MODE,
 };
 use queen_planner::draft::{Draft, Route};
-use queen_planner::limits::check_names;
+use queen_planner::limits::{check_names, check_note};
 use queen_planner::overlay::Original;
 use queen_planner::push::{PushFacts, PushJudged, PushPart, PushVerdict};
 use queen_record::hash::queue_id;
@@ -279,6 +279,7 @@ impl Cycle {
                 .map_err(|refusal| of_refusal(&refusal))?;
             check_names(&position.queue, &position.partition)
                 .map_err(|refusal| of_refusal(&refusal))?;
+            check_note(position.note.as_deref()).map_err(|refusal| of_refusal(&refusal))?;
             let view = self.overlay.queue(state, tenant, &position.queue);
             if view.is_none() && !pushed.contains_key(&*position.queue) {
                 let error = format!("transaction rolled back: no queue {:?}", position.queue);

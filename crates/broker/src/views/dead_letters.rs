@@ -9,7 +9,10 @@ use super::opened::{opened, place};
 use crate::api::{CallError, DeadLetter, DeadLetterPage, DeadLetterQuery};
 use crate::core::Shared;
 
-/// A page of dead letters, newest failure first.
+/// Bytes of a page of dead letters at most; one letter is always shown.
+const BYTES_MAX: usize = 16 << 20;
+
+/// A page of dead letters, newest failure first; shorter than asked for when its payloads are large.
 ///
 /// # Errors
 /// A payload of the page does not open.
@@ -51,7 +54,16 @@ fn stored_dead_letters(shared: &Shared, query: &DeadLetterQuery) -> (DeadLetterP
         (b.letter.failed, b.letter.id).cmp(&(a.letter.failed, a.letter.id))
     });
     let total = rows.len();
-    let page = rows.into_iter().skip(query.offset).take(query.limit);
+    let mut left = BYTES_MAX;
+    let fits = |(_, row): &(&Queue, &DeadLetterRow)| {
+        let letter = &row.letter;
+        let had = left;
+        // The payload is shown twice.
+        let bytes = 2 * letter.payload.len() + letter.error.len();
+        left = left.saturating_sub(bytes);
+        had == BYTES_MAX || bytes <= had
+    };
+    let page = rows.into_iter().skip(query.offset).take(query.limit).take_while(fits);
     let stored = |row: &DeadLetterRow| (dead_letter(&state, row), row.letter.encrypted);
     let (rows, encrypted) = page.map(|(_, row)| stored(row)).unzip();
     (DeadLetterPage { rows, total }, encrypted)

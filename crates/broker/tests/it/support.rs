@@ -12,7 +12,9 @@ use queen_broker::api::{
 use queen_broker::cipher::EncryptionKey;
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
-use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, StartError};
+use queen_broker::{
+    Broker, BrokerOptions, Node, NodeOptions, NodeParts, ScrubPace, SpaceLimits, StartError,
+};
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
 use queen_record::ids::{Micros, PartitionId, Tenant, Uuid};
@@ -181,6 +183,8 @@ fn options() -> NodeOptions {
         durable_every: Duration::from_millis(5),
         durable_every_bytes: 1 << 20,
         lookup_threads: 1,
+        scrub: ScrubPace::default(),
+        space: SpaceLimits::default(),
     }
 }
 

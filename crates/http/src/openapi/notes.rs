@@ -19,14 +19,15 @@ The binary form begins with `QPB1`, has the content type `application/x-queen-pu
             "The messages are held for `leaseSeconds` (the queue's `leaseTime` without it) and come again when nobody \
 acknowledges them. A pop of a queue that is not there makes it, so that a named group can register and wait. The first pop \
 of a group stores where it starts (`subscriptionMode`, `subscriptionFrom`: from now on without either) and whether it \
-delivers only the newest message of a partition (`conflation`); later pops change neither. Parameters beyond their range \
-are moved to the nearer end; one that is no number, or neither true nor false, is refused."
+delivers only the newest message of a partition (`conflation`); later pops change neither. An answer holds at most 8 MiB of \
+messages and one message beyond: the rest is there for the next pop. Parameters beyond their range are moved to the nearer \
+end; one that is no number, or neither true nor false, is refused."
         }
         Op::Ack => {
             "`status` is `completed`, `failed`, `retry` or `dlq`, in any case; **any other word counts as `completed`**, as \
 with the system whose clients this API serves. An acknowledgment is a commit: everything before it in the batch is done. \
 `failed` brings the message and all above it back, and after `retryLimit` of them files it as a dead letter; `retry` brings \
-it back without charge; `dlq` files it at once. **Without `leaseId` nothing is checked against a lease**: it settles \
+it back without charge; `dlq` files it at once. Of an `error` the first 8 KiB are kept with a dead letter. **Without `leaseId` nothing is checked against a lease**: it settles \
 whatever lease is there. Look at `success` of every element: a refused one is answered 200 as well, and `error` says why."
         }
         Op::Extend => {
@@ -37,7 +38,7 @@ whatever lease is there. Look at `success` of every element: a refused one is an
 visible, not for a moment. `reason` is then `rejected_ack`, `duplicate`, `queue_not_found`, `too_large`, `name_too_long` or \
 `bad_request`. **`requiredLeases` demands nothing by itself**: an ack without `leaseId` takes the one lease id that the body \
 names, when it names exactly one, and every ack that has a lease is checked against it. A `position` sets the offset that a \
-group reads next, or forgets its place with `null`, and ends its lease there. `kv` and `timers` must be empty: this version \
+group reads next, or forgets its place with `null`, and ends its lease there; its `metadata` is at most 4,096 bytes. `kv` and `timers` must be empty: this version \
 does not serve them.\n\n\
 The binary form begins with `QTB1`: the JSON body without its pushes, and framed groups.\n\n\
 ```json\n\
@@ -75,6 +76,9 @@ has a cursor in; `depth?group=` counts all. `Lagging` is more than 300 seconds b
             "**Without a body the group goes to the end and everything unread is passed over**; `{}` is refused. A time goes \
 before the first message at or after it, never below what is retained. Live leases end, and waiting pops look again.\n\n\
 ```json\n{\"timestamp\":\"2026-10-02T09:14:03.512887Z\"}\n```"
+        }
+        Op::DeadLetters => {
+            "A page is shorter than `limit` when its payloads are large (16 MiB): go on at `offset` plus the letters that came."
         }
         Op::ReplayLetter | Op::RetryMessage => {
             "The copy goes to the end of its partition, or of the queue and partition that the body names, with the \

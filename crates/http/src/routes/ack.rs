@@ -146,10 +146,10 @@ fn status(text: &str) -> AckStatus {
     found.map_or(AckStatus::Completed, |(_, status)| *status)
 }
 
-/// A reason is a text; any other value is kept as its JSON, since it is shown to a person only.
+/// A reason is a text; any other value is kept as its JSON, since it is shown to a person only. An empty one says nothing.
 fn reason(raw: &str) -> Option<String> {
     match serde_json::from_str::<Option<Text<'_>>>(raw) {
-        Ok(text) => text.map(|text| text.0.into_owned()),
+        Ok(text) => text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty()),
         Err(_) => Some(raw.to_owned()),
     }
 }
@@ -188,5 +188,6 @@ mod tests {
         assert_eq!(reason(r#""a\"b""#).as_deref(), Some("a\"b"));
         assert_eq!(reason(r#"{"a":1}"#).as_deref(), Some(r#"{"a":1}"#));
         assert_eq!(reason("null"), None);
+        assert_eq!(reason(r#""""#), None);
     }
 }

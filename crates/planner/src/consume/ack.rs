@@ -11,6 +11,7 @@ use super::part::Part;
 use super::{Engine, EngineGroup, PartKey, Start};
 use crate::ack::{AckCursor, AckDecision, ItemVerdict, Marker, Place, Verdict, decide};
 use crate::draft::{Draft, Route};
+use crate::limits::cut_reason;
 use crate::overlay::QueueView;
 
 /// How far below the cursor a message is still recognised.
@@ -173,13 +174,12 @@ impl Engine {
         let group = self.state_of(key.1);
         let Some(part) = self.parts.get(&key) else { return };
         let retries = part.retries;
-        let any_error = call.items.iter().find_map(|item| item.error.clone());
+        let any_error = call.items.iter().find_map(|item| item.error.as_deref());
         let failed = draft.now();
         for (offset, item) in &decision.dead {
             let Some(message) = facts.messages.get(offset) else { continue };
-            let error = call.items.get(*item).and_then(|item| item.error.clone());
-            let error = error.or_else(|| any_error.clone());
-            let error = error.unwrap_or_else(|| "Retries exhausted".to_owned());
+            let error = call.items.get(*item).and_then(|item| item.error.as_deref());
+            let error = cut_reason(error.or(any_error).unwrap_or("Retries exhausted"));
             let letter = DlqInsert {
                 id: draft.mint(),
                 tenant: group.tenant,
@@ -195,7 +195,8 @@ impl Engine {
                 retries,
                 failed,
             };
-            let bytes = 200 + letter.payload.len() + letter.transaction_id.len();
+            let texts = letter.transaction_id.len() + letter.error.len();
+            let bytes = 200 + letter.payload.len() + texts;
             draft.add(Effect::DlqInsert(letter), Route::Queue(part.route), bytes);
         }
         debug_assert!(state.partition(key.0).is_some(), "a dead letter has a partition");

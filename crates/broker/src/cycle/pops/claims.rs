@@ -13,10 +13,9 @@ use queen_state::State;
 use super::{ClaimData, PendingPop, PopGranted, refuse, start_of};
 use crate::api::{BATCH_DEFAULT, CallError, Chosen, PARTITIONS_DEFAULT, PopRequest, PopTarget};
 use crate::cycle::{Cycle, Ready};
-use crate::lookup::{ClaimRead, Lookup, LookupError, Reader};
+use crate::lookup::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom, Lookup, Reader};
 
-/// Bytes of records that one pop reads at most; a single larger message is still read. Reading them takes the core a few
-/// milliseconds.
+/// Bytes that one pop delivers at most, and one message beyond them. Reading them takes the core a few milliseconds.
 const POP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Partitions of one pop at most, where each gives one message.
 const CONFLATED_MAX: u32 = 1000;
@@ -35,7 +34,14 @@ pub(super) struct PendingClaim {
     pub(super) claim: Claim,
     /// Whether its messages may be encrypted.
     sealed: bool,
-    read: Option<Result<ClaimRead, LookupError>>,
+    read: Read,
+}
+
+/// How far the reading of a claim is.
+enum Read {
+    /// The disk is asked.
+    Awaited,
+    Done(ClaimAnswer),
 }
 
 pub(super) enum Attempt {
@@ -84,20 +90,25 @@ impl Cycle {
             return Attempt::Nothing;
         }
         self.unpark(token);
-        let bytes_max = POP_BYTES_MAX / claims.len() as u64;
+        let mut room = ClaimRoom::new(POP_BYTES_MAX, claims.len());
         let mut held = Vec::with_capacity(claims.len());
+        let mut later = Vec::new();
         for (at, (group, claim)) in claims.into_iter().enumerate() {
             // Decryption, and finding out whether there is anything to decrypt, is no work for this thread.
             let sealed = reader.vault().has_key() || self.encrypts(state, group);
-            let now = (!sealed).then(|| reader.try_read_claim(&claim, bytes_max).transpose());
-            let read = now.flatten();
-            if read.is_none() {
-                let pop = (token, at);
-                self.lookups.push(Lookup::Claim { pop, claim, bytes_max, sealed });
-            }
+            let now = if sealed { None } else { reader.try_claim(&claim, &mut room) };
+            let read = if let Some(read) = now {
+                Read::Done(read)
+            } else {
+                later.push(ClaimLookup { at, claim, sealed });
+                Read::Awaited
+            };
             held.push(PendingClaim { group, claim, sealed, read });
         }
-        let complete = held.iter().all(|held| held.read.is_some());
+        let complete = later.is_empty();
+        if !complete {
+            self.lookups.push(Lookup::Claims { pop: token, claims: later, room });
+        }
         if let Some(pop) = self.pops.get_mut(&token) {
             pop.claims = held;
         }
@@ -167,7 +178,7 @@ impl Cycle {
     /// How much a pop takes from a group: as asked, as the defaults say, or as the autopilot chooses.
     fn sizes(&mut self, state: &State, group: EngineGroup, pop: &mut PendingPop) -> Sizes {
         let request = &pop.request;
-        let conflates = self.conflates(state, group) && !request.commit_on_delivery;
+        let conflates = self.conflates(state, group);
         if conflates {
             let messages = request.batch.unwrap_or(BATCH_DEFAULT);
             let partitions = request.partitions.unwrap_or(messages.min(CONFLATED_MAX));
@@ -212,20 +223,19 @@ impl Cycle {
         self.view_of(state, group).is_some_and(|view| view.encryption_enabled)
     }
 
-    pub(in crate::cycle) fn claim_read(
+    pub(in crate::cycle) fn claims_read(
         &mut self,
         state: &State,
         reader: &Reader,
         draft: &mut Draft<'_>,
-        (token, at): (u64, usize),
-        read: Result<ClaimRead, LookupError>,
+        token: u64,
+        reads: Vec<(usize, ClaimAnswer)>,
     ) {
         let Some(pop) = self.pops.get_mut(&token) else { return };
-        if let Some(held) = pop.claims.get_mut(at) {
-            held.read = Some(read);
-        }
-        if pop.claims.iter().any(|held| held.read.is_none()) {
-            return;
+        for (at, read) in reads {
+            if let Some(held) = pop.claims.get_mut(at) {
+                held.read = Read::Done(read);
+            }
         }
         if matches!(self.grant(state, draft, token), Attempt::Nothing)
             && matches!(self.attempt(state, reader, draft, token), Attempt::Nothing)
@@ -240,8 +250,10 @@ impl Cycle {
         let mut claims = std::mem::take(&mut pop.claims);
         let gone = pop.reply.is_closed();
         let damaged = claims.iter().find_map(|held| self.damage_of(state, held));
-        // A partition that cannot be read fails its own pops, and does not keep others from being served.
-        let is_lost = |held: &mut PendingClaim| gone || matches!(held.read, Some(Err(_)));
+        // A partition that cannot be read fails its own pops, and does not keep others from being served. One that had no
+        // room in the answer is for the next pop.
+        let is_lost =
+            |held: &mut PendingClaim| gone || !matches!(held.read, Read::Done(Some(Ok(_))));
         for held in claims.extract_if(.., is_lost) {
             self.engine.give_back(state, held.group, token, &held.claim);
         }
@@ -267,7 +279,7 @@ impl Cycle {
 
     /// What is wrong with a claim, for the consumer and for the operator.
     fn damage_of(&self, state: &State, held: &PendingClaim) -> Option<String> {
-        let Some(Err(error)) = &held.read else { return None };
+        let Read::Done(Some(Err(error))) = &held.read else { return None };
         let (_, queue, _) = self.engine.names(held.group);
         let row = state.partition(held.claim.partition);
         let partition = row.map_or("", |row| state.partition_name(row));
@@ -289,7 +301,7 @@ impl Cycle {
         let now = draft.now();
         granted.lease = (!commits).then(|| draft.mint());
         for PendingClaim { group, claim, sealed, read } in claims {
-            let Some(Ok(ClaimRead { delivered, records })) = read else { continue };
+            let Read::Done(Some(Ok(ClaimRead { delivered, records, .. }))) = read else { continue };
             let view = self.view_of(state, group);
             let (delay_us, own_s) = view.map_or((0, 1), |view| (view.delay_us, view.lease_time_s));
             let lease_s = asked_s.unwrap_or(own_s).max(1);
