@@ -24,7 +24,7 @@ const SECONDS: u64 = 15;
 /// How long the build may take.
 const BUILD_LIMIT: Duration = Duration::from_hours(1);
 /// How much longer than its time a target may take: its corpus is read first.
-const OVERTIME: Duration = Duration::from_mins(5);
+const OVERTIME: Duration = Duration::from_mins(10);
 
 /// What the compiler adds so that libFuzzer sees which way a run went, and assertions.
 const FLAGS: &[&str] = &[
@@ -152,7 +152,9 @@ impl Built {
         let mut command = Command::new(self.programs.join(target));
         command.arg(format!("-max_total_time={seconds}"));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
-        command.args(["-print_final_stats=1", "-use_value_profile=1", "-timeout=10"]);
+        command.args(["-print_final_stats=1", "-use_value_profile=1"]);
+        // A hang, not a slow machine.
+        command.args(["-timeout=300", "-report_slow_units=300"]);
         command.args(["-rss_limit_mb=1024", "-max_len=8192"]).arg(&corpus);
         let seeds = home().join("seeds").join(target);
         if seeds.is_dir() {
