@@ -1,4 +1,5 @@
-//! Disk and clock behind small traits, the real ones, and a simulated disk that loses unsynced data.
+//! Disk and clock behind small traits, the real ones, a simulated disk that loses unsynced data, and an overlay that
+//! keeps every change in memory.
 //!
 //! Nothing above this crate calls the operating system's file or time functions: durability can only be
 //! tested when the test decides what survives.
@@ -6,6 +7,7 @@
 
 mod clock;
 mod disk;
+mod overlay;
 mod real;
 pub mod sim;
 mod site;
@@ -13,6 +15,7 @@ pub mod suite;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{DirEntry, Disk, DiskFile, OpenMode};
+pub use overlay::{Change, ChangeKind, OverlayDisk};
 pub use real::RealDisk;
 pub use sim::SimDisk;
 pub use site::{SiteGuard, site};
