@@ -41,6 +41,7 @@ mod scan;
 mod shared;
 mod side;
 mod stats;
+pub mod walk;
 
 pub use durable::{DurablePoint, FileTail, LogTail, PointError};
 pub use error::{Fault, OpenError, ReadError};
