@@ -1,22 +1,15 @@
 //! Records, frames and effects as names and values, for tables and JSON alike.
 
 use queen_model::Effect;
+use queen_qlog::DurablePoint;
 use queen_record::frame::FrameRef;
 use queen_record::record::{EntryBody, Kind, Record};
+use queen_state::{Field, FieldValue, Keyspace, RowError};
 
 /// Payload bytes that are shown.
 const PREVIEW_MAX: usize = 200;
-
-/// One value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A number.
-    Number(i128),
-    /// A text; what it holds is escaped by whoever prints it.
-    Text(String),
-    /// A yes or no.
-    Flag(bool),
-}
+/// Key of the row in `meta` that the logs wrote.
+const LOGS_KEY: &[u8] = b"logs";
 
 /// What something is, and its fields in the order they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +17,15 @@ pub struct Described {
     /// Its kind.
     pub kind: &'static str,
     /// Its fields.
-    pub fields: Vec<(&'static str, Value)>,
+    pub fields: Vec<Field>,
 }
 
-fn number(value: impl Into<i128>) -> Value {
-    Value::Number(value.into())
+fn number(value: impl Into<i128>) -> FieldValue {
+    FieldValue::Number(value.into())
 }
 
-fn text(value: impl ToString) -> Value {
-    Value::Text(value.to_string())
+fn text(value: impl ToString) -> FieldValue {
+    FieldValue::Text(value.to_string())
 }
 
 /// A verified record that starts at `at`.
@@ -49,7 +42,7 @@ pub fn describe_record(at: u64, record: &Record<'_>) -> Described {
             ("base", number(head.base.0)),
             ("count", number(head.count)),
             ("createdUs", number(head.created.0)),
-            ("compressed", Value::Flag(head.compressed)),
+            ("compressed", FieldValue::Flag(head.compressed)),
             ("payloadBytes", number(record.payload.len() as u64)),
         ]);
         let kind =
@@ -88,7 +81,7 @@ pub fn describe_frame(offset: u64, frame: &FrameRef<'_>) -> Described {
         fields.push(("producerSub", text(subject)));
     }
     fields.push(("bytes", number(frame.data.len() as u64)));
-    fields.push(("encrypted", Value::Flag(frame.encrypted)));
+    fields.push(("encrypted", FieldValue::Flag(frame.encrypted)));
     if !frame.encrypted {
         fields.push(("payload", text(preview(frame.data))));
     }
@@ -129,7 +122,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
                 ("group", text(&group.group)),
                 ("mode", text(format_args!("{:?}", group.mode))),
                 ("subscribeAtUs", number(group.subscribe_at.0)),
-                ("conflation", Value::Flag(group.conflation)),
+                ("conflation", FieldValue::Flag(group.conflation)),
             ],
         ),
         Effect::GroupDelete { tenant, queue, group, metadata } => (
@@ -138,7 +131,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
                 ("tenant", text(tenant)),
                 ("queue", text(queue)),
                 ("group", text(group)),
-                ("subscriptionToo", Value::Flag(*metadata)),
+                ("subscriptionToo", FieldValue::Flag(*metadata)),
             ],
         ),
         Effect::PartitionCreate(made) => (
@@ -176,7 +169,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
                 ("offset", number(letter.offset)),
                 ("transactionId", text(&letter.transaction_id)),
                 ("payloadBytes", number(letter.payload.len() as u64)),
-                ("encrypted", Value::Flag(letter.encrypted)),
+                ("encrypted", FieldValue::Flag(letter.encrypted)),
                 ("error", text(&letter.error)),
                 ("retries", number(letter.retries)),
             ],
@@ -189,7 +182,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
     Described { kind, fields }
 }
 
-fn cursor_fields(cursor: &queen_model::CursorSet) -> Vec<(&'static str, Value)> {
+fn cursor_fields(cursor: &queen_model::CursorSet) -> Vec<Field> {
     let mut fields = vec![
         ("partition", number(cursor.id.0)),
         ("group", text(&cursor.group)),
@@ -205,4 +198,23 @@ fn cursor_fields(cursor: &queen_model::CursorSet) -> Vec<(&'static str, Value)> 
         ]);
     }
     fields
+}
+
+/// One row of the store; the logs' own record is opened too.
+///
+/// # Errors
+/// When the row is newer than this build, or is none.
+pub fn describe_row(keyspace: Keyspace, key: &[u8], row: &[u8]) -> Result<Described, RowError> {
+    let mut fields = queen_state::describe_row(keyspace, key, row)?;
+    let is_logs = keyspace == Keyspace::Meta && key == LOGS_KEY;
+    if let Some(point) = is_logs.then(|| DurablePoint::decode(row)) {
+        let point = point.map_err(|error| RowError(error.to_string()))?;
+        fields.push(("index", number(point.index.0)));
+        if let Some((lanes, shards)) = point.layout {
+            fields.push(("lanes", number(lanes)));
+            fields.push(("shards", number(shards)));
+        }
+        fields.push(("logs", text(format_args!("{:?}", point.logs))));
+    }
+    Ok(Described { kind: keyspace.name(), fields })
 }

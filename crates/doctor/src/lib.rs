@@ -21,7 +21,7 @@ mod report;
 mod sealed;
 mod start;
 
-pub use describe::{Described, Value, describe_effect, describe_frame, describe_record};
+pub use describe::{Described, describe_effect, describe_frame, describe_record, describe_row};
 pub use examine::examine;
 pub use progress::{Progress, Stage};
 pub use report::{Figures, Finding, Report, Severity, Verdict};

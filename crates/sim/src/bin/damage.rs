@@ -7,6 +7,7 @@
 //! A panic, or an image that takes longer than the limit, ends the run with the damage that was at work.
 #![expect(clippy::print_stdout, reason = "this program talks to the person who called it")]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,8 +81,8 @@ fn main() -> ExitCode {
 #[derive(Default)]
 struct Counts {
     table: [[u64; COLUMNS.len()]; KINDS.len()],
-    /// Harmless, and nothing for the doctor to find either.
-    silent: u64,
+    /// Harmless, and nothing for the doctor to find either: how often, by file.
+    silent: BTreeMap<String, u64>,
     /// Judged by the whole start and by the doctor.
     whole: u64,
     wrong: Vec<String>,
@@ -95,7 +96,9 @@ impl Counts {
             *cell += 1;
         }
         self.whole += u64::from(findings.is_some());
-        self.silent += u64::from(verdict == Verdict::Harmless && findings == Some(0));
+        if verdict == Verdict::Harmless && findings == Some(0) {
+            *self.silent.entry(format!("{name} {}", damage.file().display())).or_default() += 1;
+        }
         if let Verdict::Wrong(reason) = verdict {
             self.wrong.push(format!("{reason} | {name} {damage:?}"));
         }
@@ -107,7 +110,9 @@ impl Counts {
                 *cell += more;
             }
         }
-        self.silent += other.silent;
+        for (file, more) in other.silent {
+            *self.silent.entry(file).or_default() += more;
+        }
         self.whole += other.whole;
         self.wrong.extend(other.wrong);
     }
@@ -273,7 +278,9 @@ fn report(counts: &Counts, options: &Options, started: Instant) {
         "images             {all}, {} of them by the whole start and the doctor",
         counts.whole
     );
-    println!("silent             {} harmless ones without a finding", counts.silent);
+    for (file, silent) in &counts.silent {
+        println!("silent             {silent} in {file}");
+    }
     println!("wrong              {}", counts.wrong.len());
     println!("seed               {}", options.seed);
     println!("seconds            {:.1}", started.elapsed().as_secs_f64());

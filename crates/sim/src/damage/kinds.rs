@@ -60,6 +60,20 @@ impl Damage {
         }
     }
 
+    /// The file, or the first of them.
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Flip(path, ..)
+            | Self::Zeroed(path, _)
+            | Self::Misplaced(path, ..)
+            | Self::Truncated(path, _)
+            | Self::Old(path)
+            | Self::Layout(path, _)
+            | Self::Foreign(path, ..) => path,
+            Self::Deleted(paths) => paths.first().map_or(Path::new(""), PathBuf::as_path),
+        }
+    }
+
     /// Does it to a disk that holds the directory.
     ///
     /// # Errors

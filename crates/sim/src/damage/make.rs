@@ -7,7 +7,7 @@ use std::sync::Arc;
 use queen_broker::api::AckStatus;
 use queen_broker::cipher::{EncryptionKey, fingerprint};
 use queen_doctor::StoreKind;
-use queen_io::{Disk, RealDisk, SimDisk};
+use queen_io::SimDisk;
 use queen_model::{OptionsPatch, Patch};
 use queen_record::layout::Shards;
 use queen_state::Keyspace;
@@ -70,7 +70,6 @@ pub fn lmdb(plain: &Directory) -> Result<Directory, String> {
     let options = LmdbOptions { map_bytes: 1 << 24, headroom_bytes: 1 << 20 };
     let path = dir.join("data.mdb");
     let read = || std::fs::read(&path).map(Arc::from).map_err(|error| error.to_string());
-    RealDisk.exists(&dir).map_err(|error| error.to_string())?;
     let mut store = LmdbStore::open(&dir, options).map_err(|error| error.to_string())?;
     let mut images: Vec<Arc<[u8]>> = Vec::new();
     let mut before = Rows::new();
