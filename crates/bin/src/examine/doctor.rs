@@ -54,18 +54,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let report = examine_watched(&target).map_err(|error| {
         Failure::said(format!("{} cannot be examined: {error}", args.dir.display()))
     })?;
-    let mut output = Output::new();
-    if args.json {
-        output.json_of(&document(&report))?;
-    } else {
-        print(&report, &args.dir, &mut output)?;
+    match show(&report, args) {
+        // The verdict stands, whoever has stopped reading.
+        Ok(()) | Err(Failure::ReaderGone) => {}
+        Err(failure) => return Err(failure),
     }
-    output.flush()?;
     Ok(match (report.starts(), report.is_clean()) {
         (false, _) => ExitCode::FAILURE,
         (true, true) => ExitCode::SUCCESS,
         (true, false) => ExitCode::from(EXIT_FINDINGS),
     })
+}
+
+fn show(report: &Report, args: &Args) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if args.json {
+        output.json_of(&document(report))?;
+    } else {
+        print(report, &args.dir, &mut output)?;
+    }
+    output.flush()
 }
 
 /// Examines on another thread and shows on standard error how far it is.
