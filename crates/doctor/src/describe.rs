@@ -24,6 +24,7 @@ fn number(value: impl Into<i128>) -> FieldValue {
     FieldValue::Number(value.into())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "whatever can be shown, by value or not")]
 fn text(value: impl ToString) -> FieldValue {
     FieldValue::Text(value.to_string())
 }
@@ -177,7 +178,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
         Effect::DlqDelete { queue, id, .. } => {
             ("dead letter delete", vec![("queue", text(queue)), ("id", text(id))])
         }
-        other => ("effect", vec![("text", text(format_args!("{other:?}")))]),
+        Effect::DeleteChunk { limit } => ("delete chunk", vec![("limit", number(*limit))]),
     };
     Described { kind, fields }
 }

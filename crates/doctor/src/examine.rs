@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use queen_broker::recover::Opened;
-use queen_io::{Disk, OverlayDisk};
+use queen_io::{Disk, ScratchDisk};
 use queen_qlog::walk::{is_leftover, log_of_name, number_of_name, number_of_side};
 use queen_state::Keyspace;
 use queen_store::{Checkpoint, DiskStore, ImageStore};
@@ -37,12 +37,12 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
     progress.set_total(figures.bytes);
 
     progress.enter(Stage::Start);
-    let overlay = OverlayDisk::new(disk.clone(), &target.dir).counting(progress.counter());
-    let over: Arc<dyn Disk> = Arc::new(overlay.clone());
+    let scratch = ScratchDisk::new(disk.clone(), &target.dir).counting(progress.counter());
+    let over: Arc<dyn Disk> = Arc::new(scratch.clone());
     let started = start::start(&over, target);
     let (verdict, opened) = match started {
         Ok(opened) => {
-            changes::findings(&**disk, &opened, &overlay.changes()?, &mut findings)?;
+            changes::findings(&**disk, &opened, &scratch.changes()?, &mut findings)?;
             (served(&opened, target, &mut findings, &mut figures), Some(opened))
         }
         Err(error) => {
@@ -54,7 +54,7 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
     };
 
     progress.enter(Stage::Read);
-    let counted = OverlayDisk::new(disk.clone(), &target.dir).counting(progress.counter());
+    let counted = ScratchDisk::new(disk.clone(), &target.dir).counting(progress.counter());
     let reading = Reading::new(&counted, opened.as_ref(), &mut findings, &mut figures);
     reading.all(&target.qlog_dir())?;
     if opened.is_none() {
@@ -92,7 +92,7 @@ fn served(
 }
 
 /// Verifies the store of a directory that a start refuses, unless it was the store that was refused.
-fn store(disk: &OverlayDisk, target: &Target, findings: &mut Findings, figures: &mut Figures) {
+fn store(disk: &ScratchDisk, target: &Target, findings: &mut Findings, figures: &mut Figures) {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let dir = target.store_dir();
     let opened: Result<Box<dyn Checkpoint>, _> = match target.store {
@@ -131,13 +131,12 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
     let is_known = match *parts {
         [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
-        ["store", "new", _] => true,
+        ["store", "new", _] | ["raft", "state.json"] => true,
         ["qlog", name] => ["LANES", "SHARDS"].contains(&name) || is_leftover(name),
         ["qlog", log, name] if log_of_name(log).is_some() => {
             number_of_name(name).is_some() || number_of_side(name).is_some() || is_leftover(name)
         }
         ["qlog", log, _] => is_leftover(log),
-        ["raft", "state.json"] => true,
         _ => false,
     };
     if !is_known {

@@ -1,7 +1,7 @@
 //! Examines a data directory without changing it.
 //!
 //! ```text
-//!  directory ──> overlay ──> the start of a node, as it is ──> starts / refuses ──┐
+//!  directory ──> scratch ──> the start of a node, as it is ──> starts / refuses ──┐
 //!      │            └─ what it changed in memory ──────────> cut, made again ──┤──> Report
 //!      └──> every byte of every file: records, frames, entries, side files ────┘
 //! ```

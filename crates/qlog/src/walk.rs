@@ -152,7 +152,7 @@ mod tests {
                 created: Micros(5),
                 compressed: false,
                 hashes: &[TxHash([9; 16])],
-                payload: &[n as u8; 40],
+                payload: &[u8::try_from(n).unwrap(); 40],
             };
             record.encode(&mut bytes).unwrap();
         }

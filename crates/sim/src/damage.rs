@@ -1,7 +1,7 @@
 //! Damage: a small directory, everything that can be wrong with one or two of its files, and the judge.
 //!
 //! `make` writes the directory, `kinds` lists the damage, `judge` starts a node on each damaged image and reads all of
-//! it. The image is an overlay, so a thousand of them share the bytes of one directory.
+//! it. The image is a scratch disk, so a thousand of them share the bytes of one directory.
 //!
 //! What may be, by the verification page:
 //! - *refused*: the start says why and names the place;

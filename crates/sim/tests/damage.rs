@@ -1,5 +1,7 @@
 //! A small part of the damage, and tests of the judge. `cargo xtask damage` does all of it.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
 use std::path::Path;
 
 use queen_record::layout::Shards;

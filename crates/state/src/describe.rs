@@ -25,6 +25,7 @@ fn number(value: impl Into<i128>) -> FieldValue {
     FieldValue::Number(value.into())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "whatever can be shown, by value or not")]
 fn text(value: impl ToString) -> FieldValue {
     FieldValue::Text(value.to_string())
 }

@@ -63,13 +63,15 @@ impl Checkpoint for ImageStore {
 
 #[cfg(test)]
 mod tests {
-    use queen_io::{OverlayDisk, RealDisk};
+    use queen_io::{RealDisk, ScratchDisk};
     use queen_state::Keyspace;
 
     use super::*;
     use crate::{LmdbOptions, LmdbStore};
 
-    fn rows(store: &mut dyn Checkpoint) -> Result<Vec<(Keyspace, Vec<u8>, Vec<u8>)>, String> {
+    type Row = (Keyspace, Vec<u8>, Vec<u8>);
+
+    fn rows(store: &mut dyn Checkpoint) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
         let loaded = store.load(&mut |keyspace, key, value| {
             rows.push((keyspace, key.to_vec(), value.to_vec()));
@@ -84,7 +86,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("store");
         let options = LmdbOptions { map_bytes: 1 << 24, headroom_bytes: 1 << 20 };
-        let disk = || OverlayDisk::new(Arc::new(RealDisk), root.path());
+        let disk = || ScratchDisk::new(Arc::new(RealDisk), root.path());
         let image = || ImageStore::open(Arc::new(disk()), &directory).unwrap();
         assert_eq!(image().load(&mut |_, _, _| Ok(())).unwrap(), Loaded { rows: 0, fresh: true });
         assert!(!directory.exists());

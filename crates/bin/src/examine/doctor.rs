@@ -29,10 +29,10 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Exit code 0: a node would start, and nothing was found. 1: a node would refuse to start, or the directory cannot be
 /// examined. 3: a node would start, but something is damaged, cut or made again.
 ///
-/// QUEEN_ENCRYPTION_KEY is compared with the directory's when it is set.
+/// `QUEEN_ENCRYPTION_KEY` is compared with the directory's when it is set.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The data directory, as in QUEEN_RAFT_DIR. Nothing in it is changed.
+    /// The data directory, as in `QUEEN_RAFT_DIR`. Nothing in it is changed.
     dir: PathBuf,
     /// Print one JSON document.
     #[arg(long)]

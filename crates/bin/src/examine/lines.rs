@@ -57,6 +57,7 @@ pub(super) fn number(name: &'static str, value: impl Into<i128>) -> Field {
 }
 
 /// A field that holds a text.
+#[expect(clippy::needless_pass_by_value, reason = "whatever can be shown, by value or not")]
 pub(super) fn text(name: &'static str, value: impl ToString) -> Field {
     (name, FieldValue::Text(value.to_string()))
 }

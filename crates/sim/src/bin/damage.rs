@@ -233,7 +233,8 @@ fn judge_some(
             if let Ok(mut work) = work.lock() {
                 *work = Some((Instant::now(), format!("{name} {damage:?}")));
             }
-            let by_rows = is_lmdb && damage.kind() == 0 && (from + step) % WHOLE_EVERY != 0;
+            let by_rows =
+                is_lmdb && damage.kind() == 0 && !(from + step).is_multiple_of(WHOLE_EVERY);
             // A panic ends the program in a release build: the damage at work is then the last line.
             let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 if by_rows { judge.judge_store(damage) } else { judge.judge(damage) }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use queen_broker::cipher::fingerprint;
 use queen_broker::recover::{self, Opened};
 use queen_doctor::{Progress, Report, Severity, StoreKind, Target, Verdict as Start, examine};
-use queen_io::{Change, Disk, OverlayDisk};
+use queen_io::{Change, Disk, ScratchDisk};
 use queen_planner::filter::DuplicateFilter;
 use queen_qlog::{ReadError, ReadLimit, SeqRange};
 use queen_record::hash::{queue_id, tx_hash};
@@ -87,9 +87,9 @@ impl<'a> Judge<'a> {
         let disk = directory.disk();
         let mut judge = Self { directory, disk, usual: Vec::new(), rows: 0 };
         let image = judge.image();
-        let over = OverlayDisk::new(image.clone(), Path::new(DATA));
-        judge.start(&(Arc::new(over.clone()) as Arc<dyn Disk>))?;
-        judge.usual = over.changes().map_err(|error| error.to_string())?;
+        let scratch = ScratchDisk::new(image.clone(), Path::new(DATA));
+        judge.start(&(Arc::new(scratch.clone()) as Arc<dyn Disk>))?;
+        judge.usual = scratch.changes().map_err(|error| error.to_string())?;
         judge.rows = judge.store_rows(&image)?;
         let judged = judge.judge_image(&image);
         match judged.verdict {
@@ -99,7 +99,7 @@ impl<'a> Judge<'a> {
     }
 
     fn image(&self) -> Arc<dyn Disk> {
-        Arc::new(OverlayDisk::new(self.disk.clone(), Path::new(DATA)))
+        Arc::new(ScratchDisk::new(self.disk.clone(), Path::new(DATA)))
     }
 
     /// Judges one damage.
@@ -168,14 +168,14 @@ impl<'a> Judge<'a> {
 
     fn judge_image(&self, image: &Arc<dyn Disk>) -> Judged {
         let report = self.doctor(image);
-        let over = OverlayDisk::new(image.clone(), Path::new(DATA));
-        let started = self.start(&(Arc::new(over.clone()) as Arc<dyn Disk>));
+        let scratch = ScratchDisk::new(image.clone(), Path::new(DATA));
+        let started = self.start(&(Arc::new(scratch.clone()) as Arc<dyn Disk>));
         let findings = report.as_ref().ok().map(|report| {
             report.findings.iter().filter(|found| found.severity != Severity::Note).count()
         });
         let verdict = match report {
             Err(error) => Verdict::Wrong(format!("the doctor cannot read: {error}")),
-            Ok(report) => self.compare(started, &over, &report),
+            Ok(report) => self.compare(started, &scratch, &report),
         };
         Judged { verdict, findings }
     }
@@ -194,7 +194,7 @@ impl<'a> Judge<'a> {
     fn compare(
         &self,
         started: Result<Opened, String>,
-        over: &OverlayDisk,
+        scratch: &ScratchDisk,
         report: &Report,
     ) -> Verdict {
         let opened = match (started, &report.verdict) {
@@ -230,12 +230,12 @@ impl<'a> Judge<'a> {
                 Verdict::Wrong(format!("a read is told {told}, but the doctor is not"))
             }
             Ok(Some(_)) => Verdict::Told,
-            Ok(None) => self.served(&opened, over),
+            Ok(None) => self.served(&opened, scratch),
         }
     }
 
     /// The verdict on a start whose content is right.
-    fn served(&self, opened: &Opened, over: &OverlayDisk) -> Verdict {
+    fn served(&self, opened: &Opened, scratch: &ScratchDisk) -> Verdict {
         let applied = opened.state.applied().0;
         if applied < self.directory.last {
             return match () {
@@ -244,7 +244,7 @@ impl<'a> Judge<'a> {
                 () => Verdict::Shorter,
             };
         }
-        match over.changes() {
+        match scratch.changes() {
             Ok(changes) if changes == self.usual && !opened.fresh => Verdict::Harmless,
             Ok(_) => Verdict::Repaired,
             Err(error) => Verdict::Wrong(error.to_string()),

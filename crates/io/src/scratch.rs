@@ -1,7 +1,7 @@
 //! A disk over another one: reads fall through, everything that is changed stays in memory.
 //!
 //! It shows what a program would do to a directory without doing it: the start of a node is run on it, and
-//! [`OverlayDisk::changes`] says what the start would have written, cut and removed. The disk below is only ever asked
+//! [`ScratchDisk::changes`] says what the start would have written, cut and removed. The disk below is only ever asked
 //! to list and to open for reading.
 //!
 //! Only the tree below one root is covered; outside of it there is nothing. Memory: one entry per name of every
@@ -20,18 +20,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 
 use crate::disk::{DirEntry, Disk, DiskFile, OpenMode};
-use content::{Handle, OverFile};
+use content::{Handle, ScratchFile};
 
 /// A disk that keeps its changes in memory.
 #[derive(Clone)]
-pub struct OverlayDisk {
+pub struct ScratchDisk {
     below: Arc<dyn Disk>,
     root: PathBuf,
     tree: Arc<Mutex<Dir>>,
     read: Arc<AtomicU64>,
 }
 
-/// One difference between the overlay and the disk below.
+/// One difference between a scratch disk and the disk below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The file.
@@ -71,7 +71,7 @@ struct Dir {
 }
 
 enum Node {
-    File(Arc<OverFile>),
+    File(Arc<ScratchFile>),
     Dir(Dir),
 }
 
@@ -91,7 +91,7 @@ impl Dir {
                     let node = if is_dir {
                         Node::Dir(Self { below, names: None })
                     } else {
-                        Node::File(Arc::new(OverFile::new(below)))
+                        Node::File(Arc::new(ScratchFile::new(below)))
                     };
                     names.insert(name, node);
                 }
@@ -121,7 +121,7 @@ impl Dir {
     }
 }
 
-impl OverlayDisk {
+impl ScratchDisk {
     /// Covers the tree below `root`.
     pub fn new(below: Arc<dyn Disk>, root: &Path) -> Self {
         let tree = Dir { below: Some(root.to_path_buf()), names: None };
@@ -224,12 +224,12 @@ impl OverlayDisk {
         f(tree.names(&*self.below, &parts)?, name)
     }
 
-    fn handle(&self, file: &Arc<OverFile>, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
+    fn handle(&self, file: &Arc<ScratchFile>, writable: bool) -> io::Result<Arc<dyn DiskFile>> {
         Ok(Arc::new(Handle::open(file, &*self.below, writable, self.read.clone())?))
     }
 }
 
-impl Disk for OverlayDisk {
+impl Disk for ScratchDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let found = self.in_parent(path, |names, name| match names.get(&name) {
             Some(Node::Dir(_)) => Err(Errno::ISDIR.into()),
@@ -237,7 +237,7 @@ impl Disk for OverlayDisk {
             Some(Node::File(file)) => Ok(Arc::clone(file)),
             None if matches!(mode, OpenMode::Read | OpenMode::Write) => Err(Errno::NOENT.into()),
             None => {
-                let file = Arc::new(OverFile::new(None));
+                let file = Arc::new(ScratchFile::new(None));
                 names.insert(name, Node::File(Arc::clone(&file)));
                 Ok(file)
             }
@@ -275,9 +275,8 @@ impl Disk for OverlayDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from_parts, to_parts) = (self.parts(from)?, self.parts(to)?);
         if from_parts == to_parts {
-            return self.in_parent(from, |names, name| match names.contains_key(&name) {
-                true => Ok(()),
-                false => Err(Errno::NOENT.into()),
+            return self.in_parent(from, |names, name| {
+                if names.contains_key(&name) { Ok(()) } else { Err(Errno::NOENT.into()) }
             });
         }
         if to_parts.starts_with(&from_parts) {

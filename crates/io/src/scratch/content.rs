@@ -14,9 +14,11 @@ use crate::disk::{Disk, DiskFile, OpenMode};
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
+/// The same, for places in memory.
+const BLOCK_LEN: usize = 4096;
 
 /// A file, whatever name it has.
-pub(super) struct OverFile {
+pub(super) struct ScratchFile {
     below: Option<PathBuf>,
     content: RwLock<Content>,
 }
@@ -31,7 +33,7 @@ struct Content {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl OverFile {
+impl ScratchFile {
     pub(super) fn new(below: Option<PathBuf>) -> Self {
         let len = if below.is_none() { Some(0) } else { None };
         Self { below, content: RwLock::new(Content { len, ..Content::default() }) }
@@ -47,7 +49,7 @@ impl OverFile {
         let (Some(path), Some(len)) = (&self.below, content.len) else { return Ok(None) };
         let file = disk.open(path, OpenMode::Read)?;
         let from = file.len()?;
-        let mut below = vec![0; BLOCK as usize];
+        let mut below = vec![0; BLOCK_LEN];
         for (number, block) in &content.blocks {
             let at = number * BLOCK;
             let known = read_up_to(&*file, &mut below, at, from)?;
@@ -77,7 +79,7 @@ impl OverFile {
 
 /// An open file.
 pub(super) struct Handle {
-    file: Arc<OverFile>,
+    file: Arc<ScratchFile>,
     below: Option<Arc<dyn DiskFile>>,
     writable: bool,
     read: Arc<AtomicU64>,
@@ -85,7 +87,7 @@ pub(super) struct Handle {
 
 impl Handle {
     pub(super) fn open(
-        file: &Arc<OverFile>,
+        file: &Arc<ScratchFile>,
         disk: &dyn Disk,
         writable: bool,
         read: Arc<AtomicU64>,
@@ -168,9 +170,9 @@ impl DiskFile for Handle {
         let (mut rest, mut at) = (bytes, offset);
         while !rest.is_empty() {
             let from = usize::try_from(at % BLOCK).unwrap_or(0);
-            let (now, later) = rest.split_at(rest.len().min(BLOCK as usize - from));
+            let (now, later) = rest.split_at(rest.len().min(BLOCK_LEN - from));
             let number = at / BLOCK;
-            let mut block = vec![0; BLOCK as usize].into_boxed_slice();
+            let mut block = vec![0; BLOCK_LEN].into_boxed_slice();
             self.piece(&content, &mut block, number * BLOCK)?;
             let target = block.get_mut(from..from + now.len()).unwrap_or_default();
             let same = target == now && at + now.len() as u64 <= len;

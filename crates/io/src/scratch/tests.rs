@@ -12,8 +12,8 @@ fn below() -> SimDisk {
     disk
 }
 
-fn over(disk: &SimDisk) -> OverlayDisk {
-    OverlayDisk::new(Arc::new(disk.clone()), Path::new("/d"))
+fn scratch(disk: &SimDisk) -> ScratchDisk {
+    ScratchDisk::new(Arc::new(disk.clone()), Path::new("/d"))
 }
 
 fn get(disk: &dyn Disk, path: &str) -> Vec<u8> {
@@ -27,49 +27,49 @@ fn get(disk: &dyn Disk, path: &str) -> Vec<u8> {
 fn it_is_a_disk() {
     let disk = SimDisk::new();
     disk.create_dir(Path::new("/d")).unwrap();
-    suite::run(|| (Arc::new(over(&disk)), "/d".into()));
+    suite::run(|| (Arc::new(scratch(&disk)), "/d".into()));
 }
 
-/// Whatever is done to the overlay, the disk below has the same bytes and has seen no changing call.
+/// Whatever is done to the scratch disk, the disk below has the same bytes and has seen no changing call.
 #[test]
 fn nothing_reaches_the_disk_below() {
     let disk = below();
     let (before, calls) = (disk.fingerprint(), disk.calls());
-    let over = over(&disk);
-    let file = over.open(Path::new("/d/a"), OpenMode::Write).unwrap();
+    let scratch = scratch(&disk);
+    let file = scratch.open(Path::new("/d/a"), OpenMode::Write).unwrap();
     file.write_all_at(b"xyz", 4095).unwrap();
     file.set_len(5000).unwrap();
     file.sync_data().unwrap();
-    over.open(Path::new("/d/sub/b"), OpenMode::Truncate).unwrap();
-    over.rename(Path::new("/d/sub/c"), Path::new("/d/sub/e")).unwrap();
-    over.open(Path::new("/d/n"), OpenMode::CreateNew).unwrap();
-    over.rename(Path::new("/d/sub"), Path::new("/d/sub2")).unwrap();
-    over.sync_dir(Path::new("/d")).unwrap();
-    assert_eq!(get(&over, "/d/sub2/e"), b"bytes of c");
+    scratch.open(Path::new("/d/sub/b"), OpenMode::Truncate).unwrap();
+    scratch.rename(Path::new("/d/sub/c"), Path::new("/d/sub/e")).unwrap();
+    scratch.open(Path::new("/d/n"), OpenMode::CreateNew).unwrap();
+    scratch.rename(Path::new("/d/sub"), Path::new("/d/sub2")).unwrap();
+    scratch.sync_dir(Path::new("/d")).unwrap();
+    assert_eq!(get(&scratch, "/d/sub2/e"), b"bytes of c");
     let mut a = vec![7; 5000];
     a[4095..4098].copy_from_slice(b"xyz");
-    assert_eq!(get(&over, "/d/a"), a);
+    assert_eq!(get(&scratch, "/d/a"), a);
     assert_eq!((disk.fingerprint(), disk.calls()), (before, calls));
-    assert!(over.bytes_read() > 0);
+    assert!(scratch.bytes_read() > 0);
 }
 
 #[test]
 fn changes_are_named() {
     let disk = below();
-    let over = over(&disk);
-    assert_eq!(over.changes().unwrap(), []);
-    let a = over.open(Path::new("/d/a"), OpenMode::Write).unwrap();
+    let scratch = scratch(&disk);
+    assert_eq!(scratch.changes().unwrap(), []);
+    let a = scratch.open(Path::new("/d/a"), OpenMode::Write).unwrap();
     a.write_all_at(&[7; 6000], 1000).unwrap();
-    assert_eq!(over.changes().unwrap(), [], "the same bytes again");
+    assert_eq!(scratch.changes().unwrap(), [], "the same bytes again");
     a.set_len(9000).unwrap();
-    over.remove_file(Path::new("/d/sub/b")).unwrap();
-    let c = over.open(Path::new("/d/sub/c"), OpenMode::Write).unwrap();
+    scratch.remove_file(Path::new("/d/sub/b")).unwrap();
+    let c = scratch.open(Path::new("/d/sub/c"), OpenMode::Write).unwrap();
     c.write_all_at(b"B", 6).unwrap();
-    over.open(Path::new("/d/sub/new.tmp"), OpenMode::CreateNew).unwrap();
-    over.rename(Path::new("/d/sub/new.tmp"), Path::new("/d/sub/new")).unwrap();
+    scratch.open(Path::new("/d/sub/new.tmp"), OpenMode::CreateNew).unwrap();
+    scratch.rename(Path::new("/d/sub/new.tmp"), Path::new("/d/sub/new")).unwrap();
     let change = |path: &str, kind| Change { path: path.into(), kind };
     assert_eq!(
-        over.changes().unwrap(),
+        scratch.changes().unwrap(),
         [
             change("/d/a", ChangeKind::Cut { to: 9000, from: 10_000 }),
             change("/d/sub/b", ChangeKind::Removed),
@@ -77,9 +77,9 @@ fn changes_are_named() {
             change("/d/sub/new", ChangeKind::Made),
         ]
     );
-    over.rename(Path::new("/d/sub/new"), Path::new("/d/sub/c")).unwrap();
+    scratch.rename(Path::new("/d/sub/new"), Path::new("/d/sub/c")).unwrap();
     a.set_len(10_000).unwrap();
-    let changes = over.changes().unwrap();
+    let changes = scratch.changes().unwrap();
     assert_eq!(changes[0].kind, ChangeKind::Written { at: 9000 });
     assert_eq!(changes[2], change("/d/sub/c", ChangeKind::Replaced));
 }
@@ -87,12 +87,12 @@ fn changes_are_named() {
 #[test]
 fn a_removed_directory_is_all_its_files() {
     let disk = below();
-    let over = over(&disk);
+    let scratch = scratch(&disk);
     for name in ["b", "c"] {
-        over.remove_file(&Path::new("/d/sub").join(name)).unwrap();
+        scratch.remove_file(&Path::new("/d/sub").join(name)).unwrap();
     }
-    over.remove_dir(Path::new("/d/sub")).unwrap();
-    assert_eq!(over.changes().unwrap().len(), 2);
-    assert!(!over.exists(Path::new("/d/sub/b")).unwrap());
-    assert!(over.open(Path::new("/elsewhere"), OpenMode::Read).is_err());
+    scratch.remove_dir(Path::new("/d/sub")).unwrap();
+    assert_eq!(scratch.changes().unwrap().len(), 2);
+    assert!(!scratch.exists(Path::new("/d/sub/b")).unwrap());
+    assert!(scratch.open(Path::new("/elsewhere"), OpenMode::Read).is_err());
 }
