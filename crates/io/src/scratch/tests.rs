@@ -1,3 +1,5 @@
+//! What a scratch disk must do, and that nothing of it reaches the disk below.
+
 use std::path::Path;
 
 use super::*;
