@@ -9,6 +9,7 @@ mod bench;
 mod chaos;
 mod ci;
 mod crash;
+mod damage;
 mod decode;
 mod demo;
 mod fuzz;
@@ -48,6 +49,8 @@ cargo xtask COMMAND
                    calls made up from the description of the API, against a real node
   crash [--long] [--seed N] [--drop-sync N|all]
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
+  damage [--seed N] [--every N] [--only WORD] [--one TEXT]
+                   a small directory at rest: every bit, sector, length, file and old version that can be wrong
   fuzz [TARGET ...] [--seconds N] [--jobs N]
                    the targets of `fuzz/`, 15 s each, one line each; a run that breaks one says where its input is
   bench [SCENARIO ...] [--full]
@@ -75,6 +78,7 @@ fn run() -> anyhow::Result<()> {
         Some("chaos") => chaos::chaos(args),
         Some("schema") => schema::schema(args),
         Some("crash") => crash::run(&args.rest()),
+        Some("damage") => damage::run(&args.rest()),
         Some("fuzz") => fuzz::fuzz(args),
         Some("bench") => bench::run(&args.rest()),
         None | Some("help" | "--help" | "-h") => {

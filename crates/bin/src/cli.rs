@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{Environment, Settings, show};
-use crate::{client, logging, node, start};
+use crate::{client, examine, logging, node, start};
 
 const TEACH: &str = r#"Run one:
 
@@ -43,7 +43,8 @@ Settings are environment variables, read once at start. Those that matter first:
 `queen config` lists all of them with the values that a start would use now.
 
 The directory belongs to one running broker and holds everything: queue logs in qlog/, the store in
-store/. Copy it only while the broker is stopped. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
+store/. Copy it only while the broker is stopped. `queen doctor DIR` examines it then, and changes
+nothing; `queen log dump FILE` and `queen store dump DIR` show what is in it. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
 requested stop, 1 a refused start, or the stop of a node that had failed before; one FATAL line says
 why."#;
 
@@ -71,12 +72,15 @@ enum Command {
     },
     #[command(flatten)]
     Client(client::Command),
+    #[command(flatten)]
+    Examine(examine::Command),
 }
 
 /// Does what the command line says; an error is the text of the FATAL line.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Some(Command::Client(command)) => return Ok(client::run(&command)),
+        Some(Command::Examine(command)) => return Ok(examine::run(&command)),
         None => {
             let environment = Environment::of_process();
             let settings = Settings::read(&environment)?;

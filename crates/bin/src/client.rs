@@ -9,17 +9,17 @@
 //! Rows and messages go to standard output, everything else to standard error.
 
 mod dlq;
-mod escape;
-mod failure;
+pub(crate) mod escape;
+pub(crate) mod failure;
 mod groups;
 mod lines;
 mod node;
-mod output;
+pub(crate) mod output;
 mod pop;
 mod push;
 mod queues;
 mod retry;
-mod table;
+pub(crate) mod table;
 mod tail;
 
 use std::io::Write;
@@ -56,9 +56,15 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Groups(args) => groups::run(args),
         Command::Dlq(args) => dlq::run(args),
     };
+    ended(done.map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code of a command; a failure is said.
+pub(crate) fn ended(done: Result<ExitCode, Failure>) -> ExitCode {
     match done {
+        Ok(code) => code,
         // The reader of standard output has seen enough.
-        Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::Said(text)) => {
             note(&text);
             ExitCode::FAILURE

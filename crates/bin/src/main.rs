@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod config;
 mod descriptors;
+mod examine;
 mod fatal;
 mod logging;
 mod metrics;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use queen_io::Disk;
 use queen_planner::filter::{Band, DuplicateFilter};
-use queen_qlog::{DurablePoint, Qlog, ReadError};
+use queen_qlog::{Cut, DurablePoint, Qlog, ReadError};
 use queen_raft::replay;
 use queen_record::ids::{EntryIndex, Micros};
 use queen_state::State;
@@ -21,6 +21,12 @@ pub struct Opened {
     pub qlog: Qlog,
     /// The entry that the store covers.
     pub durable: EntryIndex,
+    /// Rows of the store.
+    pub rows: u64,
+    /// Whether there was no store: everything was applied from the logs, and nothing says where they should end.
+    pub fresh: bool,
+    /// What was replayed from the logs, and what was cut from them.
+    pub cut: Cut,
 }
 
 /// Opens a directory.
@@ -74,8 +80,15 @@ pub fn open(
             "cut an unfinished group from the logs"
         );
     }
+    if loaded.fresh && cut.delivered > 0 {
+        tracing::warn!(
+            last = cut.last.0,
+            "the store was gone and is made again from the logs; nothing says whether they end where they did"
+        );
+    }
     tracing::info!(replayed = cut.delivered, last = cut.last.0, "logs recovered");
-    Ok(Opened { state, qlog, durable: point.index })
+    let (rows, fresh) = (loaded.rows, loaded.fresh);
+    Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut })
 }
 
 /// Without a checkpoint the logs must still begin with their first file: what is missing in front cannot be applied again.

@@ -219,3 +219,28 @@ pub enum OpenError {
         reason: String,
     },
 }
+
+impl OpenError {
+    /// The file or directory that it names, and the byte in it.
+    pub fn place(&self) -> Option<(&Path, Option<u64>)> {
+        match self {
+            Self::Io(Fault::Damage { file, offset, .. })
+            | Self::SealedDamage { file, offset, .. }
+            | Self::ActiveDamage { file, offset, .. }
+            | Self::OutOfOrder { file, offset, .. } => Some((file, Some(*offset))),
+            Self::FileShort { file, len, .. } => Some((file, Some(*len))),
+            Self::FileLong { file, recorded, .. } => Some((file, Some(*recorded))),
+            Self::LayoutUnreadable { file }
+            | Self::LayoutMissing { file }
+            | Self::LayoutChanged { file, .. }
+            | Self::FileMissing { file }
+            | Self::FileUnexpected { file } => Some((file, None)),
+            Self::Header { file, .. } => Some((file, Some(0))),
+            Self::LogForeign { dir } | Self::LogMissing { dir } | Self::TailShort { dir, .. } => {
+                Some((dir, None))
+            }
+            Self::Io(Fault::Io { path, .. }) => Some((path, None)),
+            _ => None,
+        }
+    }
+}

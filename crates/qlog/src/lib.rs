@@ -42,6 +42,7 @@ mod scrub;
 mod shared;
 mod side;
 mod stats;
+pub mod walk;
 
 pub use durable::{DurablePoint, FileTail, LogTail, PointError};
 pub use error::{Fault, OpenError, ReadError};

@@ -2,11 +2,12 @@
 //!
 //! `node` is the product's own code on one thread; `workload` works it, `client` notes in `history` what the answers
 //! promise; `oracle` judges a disk that a power cut left; `crash` walks over all of them; `grouped` writes several
-//! entries before one sync; `faults` makes each call fail once.
+//! entries before one sync; `faults` makes each call fail once; `damage` changes bytes of a directory at rest.
 #![forbid(unsafe_code)]
 
 pub mod client;
 pub mod crash;
+pub mod damage;
 pub mod faults;
 pub mod grouped;
 pub mod history;

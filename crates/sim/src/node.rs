@@ -49,7 +49,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    fn qlog(&self) -> queen_qlog::Options {
+    pub(crate) fn qlog(&self) -> queen_qlog::Options {
         queen_qlog::Options {
             segment_bytes: self.segment_bytes,
             lanes: self.lanes,
@@ -212,7 +212,7 @@ impl SimNode {
         start: Start,
         history: History,
     ) -> Result<Self, String> {
-        let Bare { store, opened: Opened { state, qlog, durable: _ } } = bare;
+        let Bare { store, opened: Opened { state, qlog, .. } } = bare;
         let limits = CycleLimits { sweep_rows_max: 3, ..CycleLimits::default() };
         let window_s = hash_window_s(&state, limits.hash_window_min_s);
         let since = Micros(start.now).plus_seconds(-window_s);

@@ -17,9 +17,9 @@ use crate::rows::{self, RowError, Scalars};
 use crate::{Keyspace, rows::split_partition};
 
 /// Key of the scalars in `meta`.
-const SCALARS_KEY: &[u8] = b"scalars";
+pub(crate) const SCALARS_KEY: &[u8] = b"scalars";
 /// Key of the logs' durable point in `meta`; its bytes belong to the log layer.
-const LOGS_KEY: &[u8] = b"logs";
+pub(crate) const LOGS_KEY: &[u8] = b"logs";
 
 /// Everything a node knows but the messages.
 pub struct State {

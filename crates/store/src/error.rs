@@ -67,6 +67,16 @@ impl StoreError {
         Self::Damage { path: path.into(), keyspace: None, key: Vec::new(), reason: reason.into() }
     }
 
+    /// The file or directory that it names.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Damage { path, .. } | Self::Fault { path, .. } | Self::TooNew { path, .. } => {
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a write that failed so leaves a store that takes no other.
     pub(crate) fn poisons(&self) -> bool {
         !matches!(self, Self::KeyTooLong { .. } | Self::KeyReserved { .. })

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! [`LmdbStore`] keeps it in an LMDB file, [`DiskStore`] in a plain file on any [`queen_io::Disk`], for
-//! simulations. Neither knows what a row means.
+//! simulations. [`ImageStore`] reads an LMDB file without LMDB. None knows what a row means.
 
 mod checkpoint;
 mod directory;
 mod disk_store;
 mod error;
 mod image;
+mod image_store;
 mod lmdb;
 mod lmdb_store;
 mod seal;
@@ -22,6 +23,7 @@ mod sums;
 pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
 pub use disk_store::DiskStore;
 pub use error::StoreError;
+pub use image_store::ImageStore;
 pub use lmdb::{bound_memory, trim_memory};
 pub use lmdb_store::{LmdbOptions, LmdbStore};
 pub use seal::{SEAL_LEN, keyspace_seed};

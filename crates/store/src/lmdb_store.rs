@@ -24,7 +24,7 @@ use queen_io::{Clock, Disk, DiskFile, OpenMode, RealDisk, SystemClock};
 use queen_state::Keyspace;
 
 use crate::checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
-use crate::directory::make_directory;
+use crate::directory::{MAKING, prepare};
 use crate::error::StoreError;
 use crate::image::{self, page_len};
 use crate::lmdb::{Env, EnvOptions, LmdbError, Table, Txn, trim_memory};
@@ -81,17 +81,8 @@ impl LmdbStore {
     /// # Errors
     /// `Fault` with `WouldBlock` when another store has it open.
     pub fn open(directory: &Path, options: LmdbOptions) -> Result<Self, StoreError> {
-        let disk = RealDisk;
-        make_directory(&disk, directory)?;
+        prepare(&RealDisk, directory)?;
         let lock = lock(&directory.join("lock.mdb"))?;
-        let making = directory.join("new");
-        let fault = |operation| StoreError::fault(&making, operation);
-        if disk.exists(&making).map_err(fault("look for"))? {
-            for entry in disk.list(&making).map_err(fault("list"))? {
-                disk.remove_file(&making.join(entry.name)).map_err(fault("clear"))?;
-            }
-            disk.remove_dir(&making).map_err(fault("remove"))?;
-        }
         let file_path = directory.join("data.mdb");
         Ok(Self {
             directory: directory.to_owned(),
@@ -125,7 +116,7 @@ impl LmdbStore {
     /// Makes the file aside and moves it into place. Two commits, so that both meta pages have a tree.
     fn make(&self) -> Result<(), StoreError> {
         let disk = RealDisk;
-        let making = self.directory.join("new");
+        let making = self.directory.join(MAKING);
         let fault = |operation| StoreError::fault(&making, operation);
         disk.create_dir(&making).map_err(fault("create directory"))?;
         let map_bytes = self.options.map_bytes;

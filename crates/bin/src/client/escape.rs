@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// A text on one line.
-pub(super) fn text(text: &str) -> Cow<'_, str> {
+pub(crate) fn text(text: &str) -> Cow<'_, str> {
     replaced(text, |out, letter| out.extend(letter.escape_default()))
 }
 
 /// A JSON document on one line: white space between its parts becomes blanks.
-pub(super) fn json(document: &str) -> Cow<'_, str> {
+pub(crate) fn json(document: &str) -> Cow<'_, str> {
     replaced(document, |out, letter| match letter {
         // In valid JSON these stand between the parts only.
         '\n' | '\r' | '\t' => out.push(' '),

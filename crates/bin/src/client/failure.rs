@@ -4,7 +4,7 @@ use std::io;
 
 /// The end of a command.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// One line that says what is wrong and what to do.
     Said(String),
     /// Whoever read standard output has gone; that is no fault.
@@ -12,12 +12,12 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn said(text: impl Into<String>) -> Self {
+    pub(crate) fn said(text: impl Into<String>) -> Self {
         Self::Said(text.into())
     }
 
     /// A failed write to standard output.
-    pub(super) fn of_output(error: &io::Error) -> Self {
+    pub(crate) fn of_output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::ReaderGone,
             _ => Self::Said(format!("standard output cannot be written: {error}")),

@@ -10,10 +10,10 @@ use super::failure::Failure;
 use super::table::Table;
 
 /// Standard output.
-pub(super) struct Output(BufWriter<StdoutLock<'static>>);
+pub(crate) struct Output(BufWriter<StdoutLock<'static>>);
 
 impl Output {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(BufWriter::new(io::stdout().lock()))
     }
 
@@ -21,18 +21,18 @@ impl Output {
     ///
     /// # Errors
     /// Standard output does not take it; so do the others here.
-    pub(super) fn line(&mut self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
         let written = self.0.write_all(line.as_bytes()).and_then(|()| self.0.write_all(b"\n"));
         written.map_err(|error| Failure::of_output(&error))
     }
 
     /// A JSON document as the node wrote it.
-    pub(super) fn json(&mut self, document: &RawValue) -> Result<(), Failure> {
+    pub(crate) fn json(&mut self, document: &RawValue) -> Result<(), Failure> {
         self.line(&escape::json(document.get()))
     }
 
     /// A row that is put together here.
-    pub(super) fn json_of(&mut self, row: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json_of(&mut self, row: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(row) {
             Ok(document) => self.line(&escape::json(&document)),
             Err(error) => Err(Failure::said(format!("a row cannot be written as JSON: {error}"))),
@@ -40,7 +40,7 @@ impl Output {
     }
 
     /// A message for a person: partition, offset, transactionId and payload with tabs between them.
-    pub(super) fn message(&mut self, message: &Message<'_>) -> Result<(), Failure> {
+    pub(crate) fn message(&mut self, message: &Message<'_>) -> Result<(), Failure> {
         let Message { partition, offset, transaction_id, payload } = message;
         let (partition, id) = (escape::text(partition), escape::text(transaction_id));
         let payload = escape::json(payload.get());
@@ -48,7 +48,7 @@ impl Output {
     }
 
     /// A table, or the sentence that stands for an empty one.
-    pub(super) fn table(&mut self, table: &Table, empty: &str) -> Result<(), Failure> {
+    pub(crate) fn table(&mut self, table: &Table, empty: &str) -> Result<(), Failure> {
         if table.is_empty() {
             return self.line(empty);
         }
@@ -56,15 +56,15 @@ impl Output {
     }
 
     /// Hands over what was written.
-    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.0.flush().map_err(|error| Failure::of_output(&error))
     }
 }
 
 /// What a person sees of a message.
-pub(super) struct Message<'a> {
-    pub(super) partition: &'a str,
-    pub(super) offset: u64,
-    pub(super) transaction_id: &'a str,
-    pub(super) payload: &'a RawValue,
+pub(crate) struct Message<'a> {
+    pub(crate) partition: &'a str,
+    pub(crate) offset: u64,
+    pub(crate) transaction_id: &'a str,
+    pub(crate) payload: &'a RawValue,
 }

@@ -6,36 +6,36 @@ use super::escape;
 
 /// A column's header, and the side its cells stand at.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Column {
+pub(crate) enum Column {
     Text(&'static str),
     Number(&'static str),
 }
 
 /// Rows under a header.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     columns: &'static [Column],
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(columns: &'static [Column]) -> Self {
+    pub(crate) fn new(columns: &'static [Column]) -> Self {
         Self { columns, rows: Vec::new() }
     }
 
     /// Adds a row; one cell per column.
-    pub(super) fn row(&mut self, cells: &[&dyn Display]) {
+    pub(crate) fn row(&mut self, cells: &[&dyn Display]) {
         assert_eq!(cells.len(), self.columns.len(), "a cell for every column");
         let cells = cells.iter().map(|cell| escape::text(&cell.to_string()).into_owned());
         self.rows.push(cells.collect());
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// The header and the rows.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let head = self.columns.iter().map(|column| match column {
             Column::Text(name) | Column::Number(name) => (*name).to_owned(),
         });
@@ -59,7 +59,7 @@ impl Table {
 }
 
 /// A cell that may have nothing to show.
-pub(super) fn or_dash<T: Display>(value: Option<T>) -> String {
+pub(crate) fn or_dash<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 

@@ -6,6 +6,7 @@ mod client;
 mod commands;
 mod contract;
 mod encrypted;
+mod examine;
 mod program;
 mod reads;
 mod security;

@@ -64,6 +64,18 @@ pub enum FingerprintError {
     },
 }
 
+impl FingerprintError {
+    /// The file or directory that it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::NoKey(path)
+            | Self::OtherKey(path)
+            | Self::Damaged(path)
+            | Self::Disk { path, .. } => path,
+        }
+    }
+}
+
 /// Compares the key at hand with the directory's. Changes nothing.
 ///
 /// # Errors
@@ -85,6 +97,18 @@ pub fn check(
         }
         Some(_) => Ok(Found::SameKey),
     }
+}
+
+/// Whether the directory was used with a key; its file is verified without one.
+///
+/// # Errors
+/// [`FingerprintError::Damaged`], [`FingerprintError::Disk`]: no node starts on it.
+pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<bool, FingerprintError> {
+    let path = dir.join(NAME);
+    if !disk.exists(&path).map_err(failed(&path, "look for"))? {
+        return Ok(false);
+    }
+    read(disk, &path).map(|_| true)
 }
 
 /// Makes the key's fingerprint durable. Nothing may be sealed before this has returned.
@@ -211,6 +235,7 @@ mod tests {
         bad.push(vec![b'0'; 2000]);
         for bytes in bad {
             disk.set_contents(path, &bytes);
+            assert!(matches!(verify(&disk, Path::new("/d")), Err(FingerprintError::Damaged(_))));
             for key in [Some(&key(1)), None] {
                 let error = start(&disk, key).unwrap_err();
                 assert!(matches!(error, FingerprintError::Damaged(_)), "{error} {bytes:?}");

@@ -1,0 +1,216 @@
+//! `queen doctor DIR`: the examination as a table or as JSON, with its progress and its exit code.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use queen_doctor::{
+    Figures, Finding, Progress, Report, Severity, Stage, StoreKind, Target, Verdict, examine,
+};
+use queen_io::{Clock, RealDisk, SystemClock};
+use queen_record::ids::Micros;
+use serde_json::{Value, json};
+
+use super::lock;
+use crate::client::failure::Failure;
+use crate::client::output::Output;
+use crate::client::table::{Column, Table, or_dash};
+use crate::config::{Environment, Settings};
+
+/// A node would start, and something was found all the same. 2 says that the arguments are wrong.
+const EXIT_FINDINGS: u8 = 3;
+/// Between two looks at a terminal, and between two lines elsewhere.
+const TERMINAL_EVERY: Duration = Duration::from_millis(200);
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Exit code 0: a node would start, and nothing was found. 1: a node would refuse to start, or the directory cannot be
+/// examined. 3: a node would start, but something is damaged, cut or made again.
+///
+/// `QUEEN_ENCRYPTION_KEY` is compared with the directory's when it is set.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The data directory, as in `QUEEN_RAFT_DIR`. Nothing in it is changed.
+    dir: PathBuf,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let said = |error: anyhow::Error| Failure::said(crate::fatal::text(&error));
+    let settings = Settings::read(&Environment::of_process()).map_err(said)?;
+    let key = settings.encryption_key().map_err(said)?;
+    let _lock = lock::take(&args.dir)?;
+    let target = Target {
+        dir: args.dir.clone(),
+        store: StoreKind::Lmdb,
+        key,
+        now: Micros(SystemClock::new().wall_us()),
+        hash_window_min_s: i64::try_from(settings.txn_window_min_s).unwrap_or(i64::MAX),
+    };
+    let report = examine_watched(&target).map_err(|error| {
+        Failure::said(format!("{} cannot be examined: {error}", args.dir.display()))
+    })?;
+    match show(&report, args) {
+        // The verdict stands, whoever has stopped reading.
+        Ok(()) | Err(Failure::ReaderGone) => {}
+        Err(failure) => return Err(failure),
+    }
+    Ok(match (report.starts(), report.is_clean()) {
+        (false, _) => ExitCode::FAILURE,
+        (true, true) => ExitCode::SUCCESS,
+        (true, false) => ExitCode::from(EXIT_FINDINGS),
+    })
+}
+
+fn show(report: &Report, args: &Args) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if args.json {
+        output.json_of(&document(report))?;
+    } else {
+        print(report, &args.dir, &mut output)?;
+    }
+    output.flush()
+}
+
+/// Examines on another thread and shows on standard error how far it is.
+fn examine_watched(target: &Target) -> std::io::Result<Report> {
+    let progress = Progress::new();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let (done, waiting) = channel::<()>();
+        let worker = scope.spawn({
+            let progress = progress.clone();
+            move || {
+                // Dropped at the end, however it comes: that wakes the watcher.
+                let _done = done;
+                let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
+                examine(&disk, target, &progress)
+            }
+        });
+        let is_terminal = std::io::stderr().is_terminal();
+        let every = if is_terminal { TERMINAL_EVERY } else { LINE_EVERY };
+        let mut shown = 0;
+        while waiting.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let line = state_of(&progress, started.elapsed());
+            let width = line.len();
+            // Nobody reads standard error: then there is nobody to tell.
+            let text = if is_terminal { format!("\r{line:shown$}") } else { format!("{line}\n") };
+            std::io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+            shown = width;
+        }
+        if is_terminal && shown > 0 {
+            let blank = format!("\r{:shown$}\r", "");
+            std::io::stderr().write_all(blank.as_bytes()).unwrap_or_default();
+        }
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn state_of(progress: &Progress, elapsed: Duration) -> String {
+    let (read, total) = (progress.read_bytes() >> 20, progress.total_bytes() >> 20);
+    let seconds = elapsed.as_secs();
+    match progress.stage() {
+        Stage::Start => format!("{seconds} s: starting in memory, {read} MiB read"),
+        Stage::Read => format!("{seconds} s: reading everything, {read} of {total} MiB"),
+        Stage::Done => format!("{seconds} s: done"),
+    }
+}
+
+fn print(report: &Report, dir: &Path, output: &mut Output) -> Result<(), Failure> {
+    if !report.findings.is_empty() {
+        let mut table = Table::new(&[
+            Column::Text("FINDING"),
+            Column::Text("FILE"),
+            Column::Number("BYTE"),
+            Column::Text("WHAT"),
+        ]);
+        for found in &report.findings {
+            let file = found.file.strip_prefix(dir).unwrap_or(&found.file).display().to_string();
+            let what = without_place(found);
+            table.row(&[&found.severity.name(), &file, &or_dash(found.offset), &what]);
+        }
+        output.table(&table, "")?;
+        output.line("")?;
+    }
+    let Figures { files, bytes, rows, queues, partitions, records, messages, entries } =
+        report.figures;
+    output.line(&format!(
+        "read {files} files, {bytes} bytes: {rows} rows of the store, {records} records with {messages} messages \
+         and {entries} entries"
+    ))?;
+    match &report.verdict {
+        Verdict::Starts { applied, durable, cut_entries, cut_bytes } => {
+            output.line(&format!(
+                "a node would start: {queues} queues, {partitions} partitions, entry {applied} is the last, the \
+                 checkpoint is of {durable}"
+            ))?;
+            if *cut_bytes > 0 {
+                output.line(&format!(
+                    "it would cut {cut_bytes} bytes of {cut_entries} entries that no answer stood for, unless they \
+                     were damaged after their answer"
+                ))?;
+            }
+        }
+        Verdict::Refuses(_) => output.line("a node would NOT start")?,
+    }
+    for severity in [Severity::Refuses, Severity::Damage] {
+        let advice = report.findings.iter().find(|found| found.severity == severity);
+        if let Some(found) = advice {
+            output.line(&format!("{}: {}", severity.name(), found.advice))?;
+        }
+    }
+    Ok(())
+}
+
+/// The text of a finding; a refusal's own text is the FATAL line of the start.
+fn without_place(found: &Finding) -> String {
+    match found.severity {
+        Severity::Refuses => format!("FATAL: {}", found.what),
+        _ => found.what.clone(),
+    }
+}
+
+fn document(report: &Report) -> Value {
+    let finding = |found: &Finding| {
+        json!({
+            "severity": found.severity.name(),
+            "file": found.file.display().to_string(),
+            "offset": found.offset,
+            "what": found.what,
+            "advice": found.advice,
+        })
+    };
+    let figures = report.figures;
+    let mut document = json!({
+        "starts": report.starts(),
+        "clean": report.is_clean(),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "figures": {
+            "files": figures.files,
+            "bytes": figures.bytes,
+            "rows": figures.rows,
+            "queues": figures.queues,
+            "partitions": figures.partitions,
+            "records": figures.records,
+            "messages": figures.messages,
+            "entries": figures.entries,
+        },
+    });
+    let more = match &report.verdict {
+        Verdict::Starts { applied, durable, cut_entries, cut_bytes } => json!({
+            "applied": applied,
+            "durable": durable,
+            "cutEntries": cut_entries,
+            "cutBytes": cut_bytes,
+        }),
+        Verdict::Refuses(text) => json!({ "fatal": text }),
+    };
+    if let (Some(document), Value::Object(more)) = (document.as_object_mut(), more) {
+        document.extend(more);
+    }
+    document
+}

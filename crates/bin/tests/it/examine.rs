@@ -1,0 +1,277 @@
+//! `queen doctor` and the dumps on real directories: the doctor says what a real start then does, and writes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::program::Program;
+use crate::{queen, text};
+
+const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
+/// The lowest that the program takes.
+const SEGMENT: (&str, &str) = ("QUEEN_RAFT_SEGMENT_BYTES", "65536");
+
+/// Every file below a directory, with its bytes.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    for (path, bytes) in files(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::write(target, bytes).unwrap();
+    }
+}
+
+/// A stopped node's directory: a sealed file and an active one, an encrypted queue, a compressed record.
+fn directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Program::start(dir.path(), &[SEGMENT, ("QUEEN_ENCRYPTION_KEY", KEY)]).unwrap();
+    let options = r#"{"queue":"secret","options":{"encryptionEnabled":true}}"#;
+    node.ask("POST", "/api/v1/configure", options);
+    for n in 0..8 {
+        // Letters that do not repeat, so that a file fills up.
+        let long: String = (0..16_000u32).map(|at| letter(at * 31 + n)).collect();
+        for queue in ["orders", "secret"] {
+            let item = format!(
+                r#"{{"items":[{{"queue":"{queue}","partition":"p","transactionId":"id-{n}","payload":{{"text":"{long}"}}}}]}}"#
+            );
+            assert!(node.ask("POST", "/api/v1/push", &item).contains("queued"));
+        }
+        let item = format!(
+            r#"{{"items":[{{"queue":"orders","partition":"p","transactionId":"n-{n}","payload":{{"n":"{}"}}}}]}}"#,
+            "same".repeat(400)
+        );
+        node.ask("POST", "/api/v1/push", &item);
+    }
+    // The side files come from a thread of their own.
+    let has_sides = |path: &PathBuf| path.with_extension("qhsh").exists();
+    while sealed(dir.path()).is_empty() || !sealed(dir.path()).iter().all(has_sides) {
+        node.ask("GET", "/health", "");
+    }
+    let (status, log) = node.stop();
+    assert!(status.success(), "{log:?}");
+    dir
+}
+
+fn letter(seed: u32) -> char {
+    let mixed = seed.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(seed).rotate_left(11);
+    char::from_digit((mixed >> 13) % 36, 36).unwrap()
+}
+
+/// Record files that a later one with records follows.
+fn sealed(dir: &Path) -> Vec<PathBuf> {
+    // A node may be at work: what goes away meanwhile is passed over.
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = Vec::new();
+    for log in entries(&dir.join("qlog")) {
+        let with_records = entries(&log.path()).filter(|file| {
+            let is_log = file.path().extension().is_some_and(|ext| ext == "qlog");
+            is_log && file.metadata().is_ok_and(|data| data.len() > 32)
+        });
+        logs.extend(with_records.map(|file| file.path()));
+    }
+    logs.sort();
+    let next =
+        |path: &PathBuf| logs.iter().any(|other| other > path && other.parent() == path.parent());
+    logs.iter().filter(|path| next(path)).cloned().collect()
+}
+
+fn doctor(dir: &Path, with_key: bool) -> (i32, Value) {
+    let key = [("QUEEN_ENCRYPTION_KEY", KEY)];
+    let variables: &[(&str, &str)] = if with_key { &key } else { &[] };
+    let output = queen(&["doctor", "--json", dir.to_str().unwrap()], variables);
+    let report = text(&output.stdout);
+    let report =
+        serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code().unwrap(), report)
+}
+
+#[test]
+fn a_good_directory_is_clean_and_stays_as_it_is() {
+    let dir = directory();
+    let before = files(dir.path());
+    for with_key in [true, false] {
+        let (code, report) = doctor(dir.path(), with_key);
+        assert_eq!(
+            (code, &report["starts"], &report["clean"]),
+            (0, &true.into(), &true.into()),
+            "{report}"
+        );
+        assert_eq!(report["figures"]["messages"], 24, "{report}");
+    }
+    let output = queen(&["doctor", dir.path().to_str().unwrap()], &[]);
+    assert!(
+        text(&output.stdout).contains("a node would start: 2 queues, 2 partitions"),
+        "{output:?}"
+    );
+    let other = [("QUEEN_ENCRYPTION_KEY", &*"11".repeat(32))];
+    let output = queen(&["doctor", dir.path().to_str().unwrap()], &other);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("is not the key that this directory was used with"));
+    assert_eq!(files(dir.path()), before);
+}
+
+#[test]
+fn a_directory_in_use_and_one_that_is_none_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Program::start(dir.path(), &[]).unwrap();
+    let path = dir.path().to_str().unwrap();
+    for arguments in [["doctor", path].as_slice(), &["store", "dump", path]] {
+        let output = queen(arguments, &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains("is in use by another process"), "{output:?}");
+    }
+    drop(node);
+    let output = queen(&["doctor", "/nowhere/at/all"], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "queen: /nowhere/at/all is not a directory\n");
+    assert_eq!(queen(&["doctor"], &[]).status.code(), Some(2));
+}
+
+/// Bytes and files of a real directory are damaged; the doctor's verdict is that of the start that follows.
+#[test]
+fn the_doctor_says_what_a_start_does() {
+    let good = directory();
+    let mut damages: Vec<(PathBuf, Option<usize>)> = Vec::new();
+    for (path, bytes) in files(good.path()) {
+        let name = path.strip_prefix(good.path()).unwrap().to_path_buf();
+        damages.push((name.clone(), None));
+        let len = bytes.len();
+        let places = [40, len / 2, len.saturating_sub(9)];
+        damages
+            .extend(places.into_iter().filter(|at| *at < len).map(|at| (name.clone(), Some(at))));
+    }
+    let (mut refused, mut served) = (0, 0);
+    for (name, at) in &damages {
+        let dir = tempfile::tempdir().unwrap();
+        copy(good.path(), dir.path());
+        let path = dir.path().join(name);
+        match at {
+            None => std::fs::remove_file(&path).unwrap(),
+            Some(at) => {
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[*at] ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+            }
+        }
+        let (code, report) = doctor(dir.path(), true);
+        let started = Program::start(dir.path(), &[SEGMENT, ("QUEEN_ENCRYPTION_KEY", KEY)]);
+        let place = format!("{} {at:?}: {report}", name.display());
+        match started {
+            Ok(node) => {
+                served += 1;
+                assert!(report["starts"] == true && (code == 0 || code == 3), "{place}");
+                drop(node);
+            }
+            Err(log) => {
+                refused += 1;
+                let fatal = report["fatal"].as_str().unwrap_or_else(|| panic!("{place}\n{log}"));
+                assert_eq!(code, 1, "{place}");
+                assert!(log.contains(&format!("FATAL: {fatal}")), "{place}\n{log}");
+            }
+        }
+    }
+    assert!(refused > 10 && served > 10, "{refused} refused, {served} served");
+}
+
+#[test]
+fn what_only_reading_finds_has_its_own_exit_code() {
+    let dir = directory();
+    let sealed = sealed(dir.path()).remove(0);
+    let mut bytes = std::fs::read(&sealed).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(&sealed, &bytes).unwrap();
+    let (code, report) = doctor(dir.path(), false);
+    assert_eq!((code, &report["starts"]), (3, &true.into()), "{report}");
+    let damage = |found: &&Value| found["severity"] == "damage" && found["offset"].is_u64();
+    let found = report["findings"].as_array().unwrap().iter().find(damage).unwrap();
+    assert_eq!(found["file"], sealed.to_str().unwrap());
+
+    let output = queen(&["log", "dump", sealed.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = format!("queen: damage at byte {} of {}: ", found["offset"], sealed.display());
+    assert!(text(&output.stderr).starts_with(&said), "{output:?}");
+    assert!(text(&output.stdout).starts_with("header file=1 firstEntry="), "{output:?}");
+}
+
+#[test]
+fn dumps_show_records_and_rows() {
+    let dir = directory();
+    let all = files(dir.path());
+    let dump = |path: &Path, more: &[&str]| {
+        let arguments = [&["log", "dump", path.to_str().unwrap()], more].concat();
+        let output = queen(&arguments, &[]);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    };
+    let (mut lines, mut json) = (String::new(), Vec::new());
+    for path in all.keys() {
+        let ext = path.extension().and_then(|ext| ext.to_str()).unwrap_or_default();
+        if ["qlog", "qidx", "qhsh"].contains(&ext) {
+            lines += &dump(path, &["--frames"]);
+            for line in dump(path, &["--frames", "--json"]).lines() {
+                json.push(serde_json::from_str::<Value>(line).unwrap());
+            }
+            assert_eq!(
+                dump(path, &["--limit", "1", "--json"]).lines().count(),
+                2,
+                "{}",
+                path.display()
+            );
+        }
+    }
+    for word in [
+        "header file=1 firstEntry=",
+        "    queue upsert ",
+        "    append partition=1 base=0 count=1 ",
+        "compressed=yes",
+        "transactionId=id-3",
+        "encrypted=yes\n",
+        "samesame",
+        "\nend at=",
+        "record partition=1 base=0 end=1 ",
+        " hashes=",
+    ] {
+        assert!(lines.contains(word), "{word:?} in {lines}");
+    }
+    let messages: usize =
+        json.iter().filter_map(|row| row["messages"].as_array()).map(Vec::len).sum();
+    assert_eq!(messages, 24);
+    let encrypted = json.iter().filter_map(|row| row["messages"].as_array()).flatten();
+    assert!(encrypted.filter(|m| m["encrypted"] == true).all(|m| m["payload"].is_null()));
+
+    let store = |more: &[&str]| {
+        let arguments = [&["store", "dump", dir.path().to_str().unwrap()], more].concat();
+        let output = queen(&arguments, &[]);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout)
+    };
+    let rows = store(&[]);
+    for word in [
+        "meta row=scalars applied=",
+        "meta row=logs ",
+        "queue=orders",
+        "name=p ",
+        "rows: meta 2, queues 2, ",
+    ] {
+        assert!(rows.contains(word), "{word:?} in {rows}");
+    }
+    let one = store(&["--keyspace", "partitions", "--limit", "1", "--json"]);
+    let one: Value = serde_json::from_str(one.trim()).unwrap();
+    assert_eq!((&one["kind"], &one["partition"]), (&"partitions".into(), &1.into()));
+    assert_eq!(files(dir.path()), all);
+    let wrong = queen(&["store", "dump", "x", "--keyspace", "y"], &[]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
