@@ -9,7 +9,9 @@ mod source;
 mod values;
 
 pub(crate) use source::Environment;
-pub(crate) use values::{Algorithm, Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
+pub(crate) use values::{
+    Algorithm, Filter, Host, Percent, Replicator, Secret, ServerId, Shards, Threads,
+};
 
 use anyhow::{Context, anyhow, bail};
 use queen_broker::cipher::EncryptionKey;
@@ -163,6 +165,10 @@ settings! {
             "Log files kept open, for reading and writing; at least as many as logs that one moment writes to";
         drop_behind_mb: u64 = ["QUEEN_QLOG_DROP_BEHIND_MB"], "256", (0, 1 << 20), "MiB",
             "Written log kept in the page cache behind a log's end; 0 keeps all";
+        compact_min_dead_pct: Percent = ["QUEEN_QLOG_COMPACT_MIN_DEAD_PCT"], "auto", (0, 100), "%",
+            "Share of a log file's message bytes that must be dead before its live messages are copied to a new file; auto is the first dead message in a queue's own log and 50 in a shared one";
+        seal_age_s: u64 = ["QUEEN_QLOG_SEAL_AGE_S"], "600", (1, 31_536_000), "s",
+            "Age of a log's active file from which it is sealed early when it holds a dead message, only entry records, or an eighth of a file";
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
             "Replication; this build has local only";
     }

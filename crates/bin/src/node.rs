@@ -132,5 +132,10 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
         durable_every: Duration::from_millis(settings.durable_every_ms),
         durable_every_bytes: settings.durable_every_bytes,
         lookup_threads: 2,
+        reclaim: queen_reclaim::Options {
+            dead_pct_min: settings.compact_min_dead_pct.0,
+            seal_age_us: signed(settings.seal_age_s).saturating_mul(1_000_000),
+            ..queen_reclaim::Options::new(settings.segment_bytes)
+        },
     })
 }

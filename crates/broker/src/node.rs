@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
 use queen_qlog::OpenError;
 use queen_raft::{LocalReplicator, ReplayError};
+use queen_reclaim::{Reclaimer, StateView};
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
@@ -26,7 +27,7 @@ use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
 use crate::service::{Broker, BrokerOptions};
 use crate::views::Sampled;
-use crate::{checkpoint, recover};
+use crate::{checkpoint, reclaim, recover};
 
 /// Where a node's bytes and time come from.
 pub struct NodeParts {
@@ -61,6 +62,8 @@ pub struct NodeOptions {
     pub durable_every_bytes: u64,
     /// Threads that answer questions to the logs.
     pub lookup_threads: usize,
+    /// When log files give their space back.
+    pub reclaim: queen_reclaim::Options,
 }
 
 /// Why a node does not start. The text is the operator's line.
@@ -95,7 +98,8 @@ pub struct Node {
     api: Arc<Broker>,
     core: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
-    stop_background: Sender<()>,
+    /// Gone once the background threads are to end.
+    stop_background: Option<Sender<()>>,
 }
 
 impl Node {
@@ -141,7 +145,7 @@ impl Node {
         let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
         let (lookups, questions) = unbounded();
         let (checkpoint_due, due) = bounded(1);
-        let (stop_background, background_stopped) = bounded(1);
+        let (stop_background, background_stopped) = bounded::<()>(0);
         let core = Core {
             shared: shared.clone(),
             machine: Machine::new(
@@ -163,9 +167,17 @@ impl Node {
             let shared = shared.clone();
             move || checkpoint::run(&shared, store, &due, every)
         })?);
+        let reclaim_stopped = background_stopped.clone();
         others.push(spawn("qlog-background", {
             let shared = shared.clone();
             move || background(&shared, &background_stopped)
+        })?);
+        let view = StateView::new(shared.state.clone(), opened.qlog.layout());
+        let reclaimer =
+            Reclaimer::new(opened.qlog.clone(), Box::new(view), clock.clone(), options.reclaim);
+        others.push(spawn("reclaim", {
+            let (shared, stopped) = (shared.clone(), reclaim_stopped);
+            move || reclaim::run(&shared, reclaimer, &stopped)
         })?);
         for _ in 0..options.lookup_threads.max(1) {
             let (shared, questions) = (shared.clone(), questions.clone());
@@ -174,7 +186,7 @@ impl Node {
         let core = Some(spawn("core", move || core.run())?);
         let ids = ids.unwrap_or_else(|| Arc::new(ClockIds::new(clock)));
         let api = Arc::new(Broker::new(shared.clone(), ids, options.broker));
-        Ok(Self { shared, api, core, others, stop_background })
+        Ok(Self { shared, api, core, others, stop_background: Some(stop_background) })
     }
 
     /// What the edges call.
@@ -221,8 +233,7 @@ impl Node {
             // The core drops the senders that the checkpoint and the lookups wait on.
             panicked |= core.join().is_err();
         }
-        // It is full when the thread was told before, and closed when it has ended.
-        let _told = self.stop_background.try_send(());
+        drop(self.stop_background.take());
         for thread in self.others.drain(..) {
             panicked |= thread.join().is_err();
         }
