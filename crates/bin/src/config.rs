@@ -9,7 +9,9 @@ mod source;
 mod values;
 
 pub(crate) use source::Environment;
-pub(crate) use values::{Algorithm, Filter, Host, Replicator, Secret, ServerId, Shards, Threads};
+pub(crate) use values::{
+    Algorithm, Filter, Host, Percent, Replicator, Secret, ServerId, Shards, Threads,
+};
 
 use anyhow::{Context, anyhow, bail};
 use queen_broker::cipher::EncryptionKey;
@@ -173,6 +175,10 @@ settings! {
             "How fast sealed logs are read again to find damage; 0 turns it off";
         scrub_every_s: u64 = ["QUEEN_QLOG_SCRUB_EVERY_S"], "86400", (1, 31_536_000), "s",
             "From the start of a round over all sealed logs to the start of the next";
+        compact_min_dead_pct: Percent = ["QUEEN_QLOG_COMPACT_MIN_DEAD_PCT"], "auto", (0, 100), "%",
+            "Share of a log file's message bytes that must be dead before its live messages are copied to a new file; auto is the first dead message in a queue's own log and 50 in a shared one";
+        seal_age_s: u64 = ["QUEEN_QLOG_SEAL_AGE_S"], "600", (1, 31_536_000), "s",
+            "Age of a log's active file from which it is sealed early when it holds a dead message, only entry records, or an eighth of a file";
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
             "Replication; this build has local only";
     }

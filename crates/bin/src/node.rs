@@ -141,5 +141,10 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
             low_percent: small(settings.disk_low_pct.min(settings.disk_high_pct)),
             every: Duration::from_millis(settings.disk_check_ms),
         },
+        reclaim: queen_reclaim::Options {
+            dead_pct_min: settings.compact_min_dead_pct.0,
+            seal_age_us: signed(settings.seal_age_s).saturating_mul(1_000_000),
+            ..queen_reclaim::Options::new(settings.segment_bytes)
+        },
     })
 }

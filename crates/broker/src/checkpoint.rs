@@ -1,7 +1,7 @@
 //! The checkpoint thread: writes what changed to the store, off the answer path.
 //!
 //! One durable point: take the logs' synced ends and the cut of the state together, write the cut in one transaction,
-//! and only then call its entry durable. Every applied entry is synced already, so the store is never ahead of the
+//! and only then call its entry durable. A point is written without new entries when reclaim wants its plans recorded. Every applied entry is synced already, so the store is never ahead of the
 //! logs.
 
 use std::sync::Arc;
@@ -40,25 +40,29 @@ pub(crate) fn run(
     }
 }
 
-/// Writes one durable point, unless nothing was applied since the last.
+/// Writes one durable point, unless nothing was applied since the last and nothing is planned.
 ///
 /// # Errors
 /// The store's; the node must stop.
 pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<(), StoreError> {
     let started = Instant::now();
-    let (index, meta) = {
+    let qlog = shared.reader.qlog();
+    let (index, point, meta) = {
         let mut state = shared.state.write();
         let index = state.applied();
-        if index.0 == shared.durable.load(Ordering::Acquire) {
+        let is_written = index.0 == shared.durable.load(Ordering::Acquire);
+        if is_written && !qlog.wants_point() {
             return Ok(());
         }
-        let mut point = Vec::new();
-        shared.reader.qlog().durable_point(index).encode(&mut point);
-        (index, state.begin_cut(&point))
+        let point = qlog.durable_point(index);
+        let mut bytes = Vec::new();
+        point.encode(&mut bytes);
+        (index, point, state.begin_cut(&bytes))
     };
     let mut rows = Rows { shared, batch: meta.into_iter(), done: false };
     let written = store.write(&mut rows)?;
     shared.state.write().finish_cut();
+    qlog.point_written(&point);
     shared.durable.store(index.0, Ordering::Release);
     let metrics = &shared.metrics;
     #[expect(clippy::cast_precision_loss, reason = "histogram samples")]

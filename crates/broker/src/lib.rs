@@ -14,6 +14,7 @@ pub mod machine;
 pub mod metrics;
 mod node;
 pub mod prepare;
+mod reclaim;
 pub mod recover;
 mod scrub;
 mod service;

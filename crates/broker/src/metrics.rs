@@ -56,6 +56,12 @@ pub struct BrokerMetrics {
     pub scrub_age: Gauge,
     /// `queen_encryption_total`, by outcome: sealed, opened, failed.
     pub encryption: [Counter; 3],
+    /// `queen_raft_reclaimed_bytes_total`.
+    pub reclaimed_bytes: Counter,
+    /// `queen_raft_reclaimed_total`, by kind: files, rewrites, logs, seals.
+    pub reclaimed: [Counter; 4],
+    /// `queen_raft_reclaim_pass_seconds`.
+    pub reclaim_pass_seconds: Histogram,
     /// `queen_raft_admit_bytes`.
     pub admit_bytes: Gauge,
     /// `queen_raft_admit_total`, `outcome="refused"`.
@@ -97,6 +103,13 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("queen_raft_log_scrub_age_seconds", "gauge", "time since all sealed logs had been read again"),
     ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
+    ("queen_raft_reclaimed_bytes_total", "counter", "bytes of log files given back"),
+    (
+        "queen_raft_reclaimed_total",
+        "counter",
+        "what was done to give space back, by kind: files, rewrites, logs, seals",
+    ),
+    ("queen_raft_reclaim_pass_seconds", "summary", "time of one pass over log files"),
     ("queen_raft_admit_bytes", "gauge", "bytes of writes admitted and not answered"),
     ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
 ];
@@ -149,6 +162,10 @@ impl BrokerMetrics {
             scrub_age: gauge(&key("queen_raft_log_scrub_age_seconds")),
             encryption: ["sealed", "opened", "failed"]
                 .map(|of| counter(&outcome("queen_encryption_total", of))),
+            reclaimed_bytes: counter(&key("queen_raft_reclaimed_bytes_total")),
+            reclaimed: ["files", "rewrites", "logs", "seals"]
+                .map(|of| counter(&kind("queen_raft_reclaimed_total", of))),
+            reclaim_pass_seconds: summary("queen_raft_reclaim_pass_seconds"),
             admit_bytes: gauge(&key("queen_raft_admit_bytes")),
             admit_refused: counter(&outcome("queen_raft_admit_total", "refused")),
         }

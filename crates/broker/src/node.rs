@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
 use queen_qlog::OpenError;
 use queen_raft::{LocalReplicator, ReplayError};
+use queen_reclaim::{Reclaimer, StateView};
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
@@ -28,7 +29,7 @@ use crate::scrub::{self, ScrubPace};
 use crate::service::{Broker, BrokerOptions};
 use crate::space::{self, Ballast, DiskGate, SpaceLimits};
 use crate::views::Sampled;
-use crate::{checkpoint, recover};
+use crate::{checkpoint, reclaim, recover};
 
 /// Where a node's bytes and time come from.
 pub struct NodeParts {
@@ -67,6 +68,8 @@ pub struct NodeOptions {
     pub scrub: ScrubPace,
     /// When a filling disk stops writes that grow storage.
     pub space: SpaceLimits,
+    /// When log files give their space back.
+    pub reclaim: queen_reclaim::Options,
 }
 
 /// Why a node does not start. The text is the operator's line.
@@ -151,7 +154,7 @@ impl Node {
         let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
         let (lookups, questions) = unbounded();
         let (checkpoint_due, due) = bounded(1);
-        let (stop_background, background_stopped) = bounded(0);
+        let (stop_background, background_stopped) = bounded::<()>(0);
         let core = Core {
             shared: shared.clone(),
             machine: Machine::new(
@@ -184,7 +187,15 @@ impl Node {
         }
         others.push(spawn("disk-space", {
             let (shared, dir) = (shared.clone(), options.dir.clone());
-            move || space::run(&shared, &*disk, &dir, &background_stopped)
+            let stopped = background_stopped.clone();
+            move || space::run(&shared, &*disk, &dir, &stopped)
+        })?);
+        let view = StateView::new(shared.state.clone(), opened.qlog.layout());
+        let reclaimer =
+            Reclaimer::new(opened.qlog.clone(), Box::new(view), clock.clone(), options.reclaim);
+        others.push(spawn("reclaim", {
+            let (shared, stopped) = (shared.clone(), background_stopped);
+            move || reclaim::run(&shared, reclaimer, &stopped)
         })?);
         for _ in 0..options.lookup_threads.max(1) {
             let (shared, questions) = (shared.clone(), questions.clone());

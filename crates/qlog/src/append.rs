@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use queen_io::{DiskFile, OpenMode};
 use queen_record::hash::checksum;
 use queen_record::header::{FIRST_SEQ_AT, FileHeader, HEADER_LEN};
-use queen_record::ids::{EntryIndex, LogId, Offset};
+use queen_record::ids::{EntryIndex, LogId, Micros, Offset};
 use queen_record::qidx::QidxRecord;
 use queen_record::record::{
     EntryBody, EntryPart, MessageRecord, RecordTooLarge, encode_entry_part,
@@ -56,8 +56,9 @@ impl Qlog {
         let last = EntryIndex(shared.appended.load(Ordering::SeqCst));
         let shares = encode_group(group, last)?;
         let mut touched = Vec::with_capacity(shares.len());
+        let now = group.first().map_or(Micros(0), |entry| entry.now);
         for (id, share) in shares {
-            shared.write_share(id, share).map_err(|fault| shared.poisoned(fault))?;
+            shared.write_share(id, share, now).map_err(|fault| shared.poisoned(fault))?;
             touched.push(id);
         }
         if let Some(entry) = group.last() {
@@ -152,14 +153,31 @@ fn encode_parts(
 }
 
 impl Shared {
-    fn write_share(&self, id: LogId, mut share: Share) -> Result<(), Fault> {
+    fn write_share(&self, id: LogId, share: Share, now: Micros) -> Result<(), Fault> {
         let Some(first) = share.marks.first().map(|mark| mark.0) else { return Ok(()) };
         self.bound_unsynced(id)?;
-        let log = self.log_for_append(id)?;
-        let (number, start) = self.position(&log, first)?;
-        let handle = self.write_handle(&log, number)?;
+        loop {
+            let log = self.log_for_append(id)?;
+            let _writer = log.writer.lock();
+            // Its directory may have gone since it was found: then the log starts anew.
+            if !log.is_gone() {
+                return self.write_to(&log, share, first, now);
+            }
+        }
+    }
+
+    fn write_to(
+        &self,
+        log: &Arc<Log>,
+        mut share: Share,
+        first: EntryIndex,
+        now: Micros,
+    ) -> Result<(), Fault> {
+        let id = log.id;
+        let (number, start) = self.position(log, first)?;
+        let handle = self.write_handle(log, number)?;
         let path = file_path(&log.dir, number, Ext::Log);
-        self.handles.pin((id, number, Ext::Log), &handle);
+        self.handles.pin(log.key(number), &handle);
         self.dirty.lock().entry(id).or_insert(first);
         handle.write_all_at(&share.bytes, start).map_err(Fault::io(&path, "write"))?;
         let written = share.bytes.len() as u64;
@@ -168,6 +186,8 @@ impl Shared {
             tail.end = start + written;
             tail.allocated = tail.allocated.max(tail.end);
             tail.unsynced_bytes += written;
+            tail.oldest.get_or_insert(now);
+            tail.retiring = None;
             for (index, end) in &share.marks {
                 tail.last = *index;
                 tail.marks.push_back(Mark { index: *index, number, end: start + end });
@@ -175,7 +195,7 @@ impl Shared {
             self.zeros_ahead(&tail)
         };
         if let Some((at, len)) = run {
-            self.write_zeros(&log, &*handle, &path, (at, len))?;
+            self.write_zeros(log, &*handle, &path, (at, len))?;
         }
         for record in &mut share.records {
             record.at += start;
@@ -245,7 +265,7 @@ impl Shared {
         }
         let dir = log_dir(&self.options.dir, id);
         self.disk.create_dir(&dir).map_err(Fault::io(&dir, "create"))?;
-        let log = Log::new(id, dir, Vec::new(), Tail::empty());
+        let log = Log::new(id, dir, Vec::new(), Tail::empty(), self.next_epoch());
         self.logs.write().insert(id, log.clone());
         Ok(log)
     }
@@ -254,7 +274,7 @@ impl Shared {
     fn create_first_file(&self, log: &Arc<Log>, first: EntryIndex) -> Result<(), Fault> {
         self.create_file(log, 1, first)?;
         self.sync_dir(&self.options.dir)?;
-        make_current(log, 1, first);
+        make_current(log, 1, first, true);
         Ok(())
     }
 
@@ -271,13 +291,13 @@ impl Shared {
         file.write_all_at(&header, 0).map_err(Fault::io(&path, "write header"))?;
         self.sync_file(&*file, &path)?;
         self.sync_dir(&log.dir)?;
-        self.handles.insert((log.id, number, Ext::Log), file, true);
+        self.handles.insert(log.key(number), file, true);
         Ok(())
     }
 
     /// Seals the active file and makes the next one current. The old file is durable, without its zeros, before the
     /// new one's header names a seq (Q2).
-    fn roll(&self, log: &Arc<Log>, first: EntryIndex) -> Result<(), Fault> {
+    pub(crate) fn roll(&self, log: &Arc<Log>, first: EntryIndex) -> Result<(), Fault> {
         let (number, end, allocated) = {
             let tail = log.tail.lock();
             (tail.number, tail.end, tail.allocated)
@@ -292,10 +312,11 @@ impl Shared {
             self.sync_file(&*handle, &path)?;
         }
         self.dirty.lock().remove(&log.id);
-        self.handles.unpin((log.id, number, Ext::Log));
+        self.handles.unpin(log.key(number));
         // Held until the new file is current, so that nobody makes it a second time meanwhile.
         let mut made = log.next.lock();
-        if made.number.take() == Some(number + 1) {
+        let ahead = made.number.take() == Some(number + 1);
+        if ahead {
             let path = file_path(&log.dir, number + 1, Ext::Log);
             self.write_handle(log, number + 1)?
                 .write_all_at(&first.0.to_le_bytes(), FIRST_SEQ_AT)
@@ -305,20 +326,20 @@ impl Shared {
         }
         {
             let mut tail = log.tail.lock();
-            tail.sealed.push(SealedLen { number, len: end, dropped: false, bare: true });
+            tail.sealed.push(SealedLen::new(number, end, true));
             tail.unsynced_bytes = 0;
         }
-        make_current(log, number + 1, first);
+        make_current(log, number + 1, first, !ahead);
         drop(made);
         add(&self.counters.rolls, 1);
         Ok(())
     }
 
     /// A file of the log, open for writing.
-    fn write_handle(&self, log: &Log, number: u64) -> Result<Arc<dyn DiskFile>, Fault> {
+    pub(crate) fn write_handle(&self, log: &Log, number: u64) -> Result<Arc<dyn DiskFile>, Fault> {
         let path = file_path(&log.dir, number, Ext::Log);
         self.handles
-            .open_write(&*self.disk, (log.id, number, Ext::Log), &path)
+            .open_write(&*self.disk, log.key(number), &path)
             .map_err(Fault::io(&path, "open"))
     }
 
@@ -372,24 +393,27 @@ impl Shared {
         tail.mean_bytes = (3 * tail.mean_bytes + tail.unsynced_bytes) / 4;
         tail.syncs += 1;
         tail.unsynced_bytes = 0;
+        tail.start_durable |= tail.number == number;
         let mut dirty = self.dirty.lock();
         if tail.last == last {
             dirty.remove(&log.id);
-            self.handles.unpin((log.id, number, Ext::Log));
+            self.handles.unpin(log.key(number));
         } else {
             dirty.insert(log.id, last.next());
         }
     }
 }
 
-/// Adds a file that was just made, as the active one.
-fn make_current(log: &Log, number: u64, first: EntryIndex) {
+/// Adds a file that was just made, as the active one; `durable` says whether its header is.
+fn make_current(log: &Log, number: u64, first: EntryIndex, durable: bool) {
     let path = file_path(&log.dir, number, Ext::Log);
     let index = FileIndex::Ram(RwLock::new(RamIndex::default()));
-    log.push(LogFile::new(log.id, number, first, path, index));
+    log.push(LogFile::new(log.id, number, first, path, index, log.epoch));
     let mut tail = log.tail.lock();
     tail.number = number;
     tail.end = HEADER_LEN as u64;
     tail.allocated = HEADER_LEN as u64;
     tail.dropped = 0;
+    tail.start_durable = durable;
+    tail.oldest = None;
 }

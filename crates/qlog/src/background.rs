@@ -7,11 +7,11 @@ use queen_record::ids::EntryIndex;
 
 use crate::error::Fault;
 use crate::file::{FileIndex, LogFile};
-use crate::log::Log;
+use crate::log::{Log, NextFile};
 use crate::names::{Ext, file_path};
 use crate::read::seq_range;
 use crate::shared::{Qlog, Shared};
-use crate::side::{BuildError, Flaw, SealedFile};
+use crate::side::{BuildError, Flaw, SealedFile, SidePlace};
 
 /// Rounds without a next file after the disk was full: about a second of a node's rounds.
 const AHEAD_WAIT: u32 = 50;
@@ -53,10 +53,9 @@ impl Shared {
         let Some((place, file)) = place.and_then(|place| Some((place, files.get(place)?))) else {
             return Ok(false);
         };
-        let key = (log.id, file.number, Ext::Log);
         let handle = self
             .handles
-            .open(&*self.disk, key, &file.path)
+            .open(&*self.disk, file.key(Ext::Log), &file.path)
             .map_err(Fault::io(&file.path, "open"))?;
         let seqs = seq_range(&files, place);
         let ram = match &file.index {
@@ -71,6 +70,7 @@ impl Shared {
             number: sealed.number,
             len: sealed.len,
             seqs: (seqs.from, seqs.to),
+            place: SidePlace::Own,
         };
         let index = job.build(ram).map_err(|error| match error {
             BuildError::Fault(fault) => fault,
@@ -79,7 +79,8 @@ impl Shared {
             }
         })?;
         let index = FileIndex::Side(index);
-        let done = LogFile::new(log.id, file.number, file.first_seq, file.path.clone(), index);
+        let (number, first_seq) = (file.number, file.first_seq);
+        let done = LogFile::new(log.id, number, first_seq, file.path.clone(), index, file.epoch);
         log.replace(&done);
         if let Some(entry) =
             log.tail.lock().sealed.iter_mut().find(|file| file.number == sealed.number)
@@ -93,7 +94,9 @@ impl Shared {
     fn make_ahead(&self, log: &Log) -> Result<bool, Fault> {
         let half_full = |log: &Log| {
             let tail = log.tail.lock();
-            let due = tail.number > 0 && tail.end.saturating_mul(2) >= self.options.segment_bytes;
+            let due = tail.number > 0
+                && !log.is_gone()
+                && tail.end.saturating_mul(2) >= self.options.segment_bytes;
             due.then_some(tail.number)
         };
         if !self.options.precreate || half_full(log).is_none() {
@@ -109,15 +112,29 @@ impl Shared {
             next.wait -= 1;
             return Ok(false);
         }
-        match self.create_file(log, number + 1, FIRST_SEQ_UNUSED) {
+        self.create_next(log, &mut next, number + 1)
+    }
+
+    /// Sees to it that the file after the active one, `number`, is there; `false` when it cannot be, or `number` is no longer
+    /// active.
+    pub(crate) fn next_file_for(&self, log: &Log, number: u64) -> Result<bool, Fault> {
+        let mut next = log.next.lock();
+        if log.is_gone() || log.tail.lock().number != number {
+            return Ok(false);
+        }
+        Ok(next.number.is_some() || self.create_next(log, &mut next, number + 1)?)
+    }
+
+    fn create_next(&self, log: &Log, next: &mut NextFile, number: u64) -> Result<bool, Fault> {
+        match self.create_file(log, number, FIRST_SEQ_UNUSED) {
             Ok(()) => {
-                next.number = Some(number + 1);
+                next.number = Some(number);
                 Ok(true)
             }
             Err(fault) if fault.is_full() => {
                 tracing::warn!(%fault, "the next file is not made ahead");
                 next.wait = AHEAD_WAIT;
-                self.remove_ahead(log, number + 1)?;
+                self.remove_ahead(log, number)?;
                 Ok(false)
             }
             Err(fault) => Err(fault),
@@ -162,12 +179,17 @@ impl Shared {
             }
         };
         let Some((number, from, len)) = job else { return Ok(false) };
-        let path = file_path(&log.dir, number, Ext::Log);
-        let file = self
+        // Reclaim may have taken the file away in the meantime; while this is held it does not.
+        let _swap = log.swap.lock();
+        let files = log.files();
+        let Some(file) = files.iter().find(|file| file.number == number && !log.is_gone()) else {
+            return Ok(true);
+        };
+        let handle = self
             .handles
-            .open(&*self.disk, (log.id, number, Ext::Log), &path)
-            .map_err(Fault::io(&path, "open"))?;
-        file.forget_range(from, len);
+            .open(&*self.disk, file.key(Ext::Log), &file.path)
+            .map_err(Fault::io(&file.path, "open"))?;
+        handle.forget_range(from, len);
         Ok(true)
     }
 }

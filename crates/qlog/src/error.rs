@@ -110,6 +110,21 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
     },
+    /// A log that the durable point does not name although it holds an older entry.
+    #[error("{} was not there at the last durable point, but holds older entries", dir.display())]
+    LogUnexpected {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// There is no durable point, but what was removed under one is needed without.
+    #[error(
+        "cannot re-apply logs: the store has no checkpoint, and {} says that files were reclaimed",
+        file.display()
+    )]
+    Reclaimed {
+        /// The file that says so.
+        file: PathBuf,
+    },
     /// A recorded file, or one between two others, is gone.
     #[error("acknowledged records are missing: {} is gone", file.display())]
     FileMissing {

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::RwLock;
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 use queen_record::qidx::QidxRecord;
 
+use crate::handles::Key;
+use crate::names::Ext;
 use crate::side::SideIndex;
 
 /// Place of one message record in the active file: 24 bytes beside a key of 16.
@@ -155,6 +158,10 @@ pub(crate) struct LogFile {
     pub(crate) first_seq: EntryIndex,
     pub(crate) path: PathBuf,
     pub(crate) index: FileIndex,
+    /// Tells its open handles from those of a file that had its name before.
+    pub(crate) epoch: u64,
+    /// Set before its name goes, or becomes another file's.
+    pub(crate) gone: AtomicBool,
 }
 
 impl LogFile {
@@ -164,8 +171,15 @@ impl LogFile {
         first_seq: EntryIndex,
         path: PathBuf,
         index: FileIndex,
+        epoch: u64,
     ) -> Arc<Self> {
-        Arc::new(Self { log, number, first_seq, path, index })
+        let gone = AtomicBool::new(false);
+        Arc::new(Self { log, number, first_seq, path, index, epoch, gone })
+    }
+
+    /// The name of one of its handles.
+    pub(crate) fn key(&self, ext: Ext) -> Key {
+        (self.log, self.number, ext, self.epoch)
     }
 
     pub(crate) fn insert(&self, records: &[QidxRecord]) {

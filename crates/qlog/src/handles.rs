@@ -15,8 +15,8 @@ use queen_record::ids::LogId;
 
 use crate::names::Ext;
 
-/// Names one file of one log.
-pub(crate) type Key = (LogId, u64, Ext);
+/// Names one file of one log. The epoch tells a file from one that had its name before.
+pub(crate) type Key = (LogId, u64, Ext, u64);
 
 /// The process has no descriptor left.
 const EMFILE: i32 = 24;
@@ -168,6 +168,19 @@ impl Handles {
         let evicted = lru.evict(self.limit);
         drop(lru);
         drop(evicted);
+    }
+
+    /// Closes a file that nobody will ask for again.
+    pub(crate) fn forget(&self, key: Key) {
+        let old = {
+            let mut lru = self.lru.lock();
+            let old = lru.files.remove(&key);
+            if let Some(used) = old.as_ref().and_then(|slot| slot.used) {
+                lru.order.remove(&used);
+            }
+            old
+        };
+        drop(old);
     }
 
     /// Closes everything that is not pinned.

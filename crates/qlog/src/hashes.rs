@@ -48,32 +48,33 @@ impl Qlog {
         within: SeqRange,
         offsets: Range<Offset>,
     ) -> Result<Vec<FoundHash>, ReadError> {
-        let mut found = Vec::new();
-        let Some(log) = self.shared.log(log) else { return Ok(found) };
-        let files = log.files();
-        for (place, file) in files.iter().enumerate() {
-            let seqs = seq_range(&files, place);
-            if seqs.to < within.from || seqs.from > within.to {
-                continue;
-            }
-            match &file.index {
-                FileIndex::Side(side) => {
-                    self.shared
-                        .hashes_in_side(file, side, partition, hash, &offsets, &mut found)?;
+        let found = self.shared.with_files(log, Wait::Yes, |files| {
+            let mut found = Vec::new();
+            for (place, file) in files.iter().enumerate() {
+                let seqs = seq_range(files, place);
+                if seqs.to < within.from || seqs.from > within.to {
+                    continue;
                 }
-                FileIndex::Ram(_) => {
-                    self.shared
-                        .hashes_in_ram(file, partition, hash, within, &offsets, &mut found)?;
+                let found = &mut found;
+                match &file.index {
+                    FileIndex::Side(side) => {
+                        self.shared.hashes_in_side(file, side, partition, hash, &offsets, found)?;
+                    }
+                    FileIndex::Ram(_) => {
+                        self.shared
+                            .hashes_in_ram(file, partition, hash, within, &offsets, found)?;
+                    }
                 }
             }
-        }
-        Ok(found)
+            Ok(Some(found))
+        })?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Hands over the hashes of every message record made at or after `since`, to fill the duplicate filters.
     ///
     /// Shape: by log, file by file; within a file by partition and offset when it is sealed, else in the order
-    /// written. The range says which entries the record may belong to.
+    /// written. The range says which entries the record may belong to. Nothing may be reclaimed meanwhile.
     ///
     /// # Errors
     /// As `read`.

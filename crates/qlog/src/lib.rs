@@ -14,8 +14,8 @@
 //! Invariants:
 //! - Q1 within a log seqs never decrease, and an entry's part follows its messages;
 //! - Q2 a file is synced whole before a later one holds a record, so only the last file can have a torn tail;
-//! - Q3 a file's name is durable before a record in it is trusted, and names go away newest first, so numbers
-//!   never have a hole;
+//! - Q3 a file's name is durable before a record in it is trusted; a cut removes names newest first, and reclaim only those
+//!   that a written point names, so numbers have no other hole;
 //! - Q4 a durable point names only bytes whose entries are complete and synced, so no cut reaches below it;
 //! - Q5 after a failed write or sync nothing is written again;
 //! - Q6 no lock that a reader takes is held across I/O.
@@ -23,6 +23,7 @@
 
 mod append;
 mod background;
+mod cold;
 mod durable;
 mod error;
 mod file;
@@ -36,7 +37,9 @@ mod options;
 mod places;
 mod pool;
 mod read;
+mod reclaim;
 mod recover;
+mod rewrite;
 mod scan;
 mod scrub;
 mod shared;
@@ -44,13 +47,16 @@ mod side;
 mod stats;
 pub mod walk;
 
-pub use durable::{DurablePoint, FileTail, LogTail, PointError};
+pub use cold::ActiveFile;
+pub use durable::{DurablePoint, FileTail, LogTail, PointError, Rewriting};
 pub use error::{Fault, OpenError, ReadError};
 pub use hashes::{FoundHash, HashSink};
 pub use options::Options;
 pub use places::Place;
 pub use read::{ReadLimit, SeqRange, StoredRecord};
+pub use reclaim::{ColdFile, Reclaimed};
 pub use recover::{Cut, LogCut, MessageHead, RecoveredEntry, Recovery};
+pub use rewrite::Rewrite;
 pub use scrub::{Scrub, Scrubbed};
 pub use shared::{EntryWrite, MessageWrite, Qlog};
 pub use stats::Stats;

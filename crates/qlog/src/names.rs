@@ -33,6 +33,16 @@ pub(crate) fn file_path(log_dir: &Path, number: u64, ext: Ext) -> PathBuf {
     log_dir.join(format!("r{number:08}.{}", ext.text()))
 }
 
+/// Where the replacement of one of the three files is written before it takes its place.
+pub(crate) fn rewrite_path(log_dir: &Path, number: u64, ext: Ext) -> PathBuf {
+    log_dir.join(format!("r{number:08}.{}.compact.tmp", ext.text()))
+}
+
+/// The name under which a retired log waits for its removal.
+pub(crate) fn dead_dir(dir: &Path, log: LogId) -> PathBuf {
+    dir.join(format!("q{log}.dead"))
+}
+
 /// The log a directory name stands for; `None` for any other name.
 pub(crate) fn parse_log_dir(name: &str) -> Option<LogId> {
     let id = name.strip_prefix('q')?.parse::<u64>().ok()?;

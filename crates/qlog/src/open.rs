@@ -1,7 +1,8 @@
 //! Opening the directory: what is there, whether it is what was recorded, and each log up to its end.
 //!
-//! Nothing that holds a record is changed here. Removed are leftovers that never counted: temporary files, retired
-//! directories, files made ahead of a roll, and the side files of a file that is active again.
+//! Nothing that holds a record is changed here but what the durable point says is going: doomed files and retired logs.
+//! Removed besides are leftovers that never counted: temporary files, retired directories, files made ahead of a roll,
+//! and the side files of a file that is active again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,21 +12,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::{Mutex, RwLock};
 use queen_io::{Disk, DiskFile, OpenMode};
 use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
-use queen_record::ids::{EntryIndex, LogId};
+use queen_record::ids::{EntryIndex, LogId, Micros};
 
 use crate::background::sealed_seqs;
-use crate::durable::{DurablePoint, LogTail};
+use crate::durable::{DurablePoint, LogTail, Rewriting};
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile, RamIndex};
 use crate::handles::{Handles, SparingDisk};
 use crate::log::{Log, Mark, SealedLen, Tail};
-use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir};
+use crate::names::{
+    Ext, dead_dir, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir,
+};
 use crate::options::Options;
 use crate::pool::SyncPool;
+use crate::reclaim::RECLAIMED;
 use crate::recover::{Opened, Recovery};
 use crate::scan::{CHUNK_WHOLE, FileScan, Step, all_zero, find_record_behind, read_exact_at};
 use crate::shared::{Qlog, Shared};
-use crate::side::{BuildError, Flaw, LoadError, SealedFile, SideIndex, index_record};
+use crate::side::{BuildError, Flaw, LoadError, SealedFile, SideIndex, SidePlace, index_record};
 use crate::stats::Counters;
 
 pub(crate) fn open(
@@ -34,9 +38,15 @@ pub(crate) fn open(
     durable: &DurablePoint,
 ) -> Result<(Qlog, Recovery), OpenError> {
     let ids = prepare_dir(&*disk, &options.dir)?;
+    let reclaimed = options.dir.join(RECLAIMED);
+    if durable.layout.is_none()
+        && disk.exists(&reclaimed).map_err(Fault::io(&reclaimed, "look for"))?
+    {
+        return Err(OpenError::Reclaimed { file: reclaimed });
+    }
     let layout = crate::layout::open(&*disk, &options, durable, &ids)?;
     for tail in &durable.logs {
-        if !ids.contains(&tail.log) {
+        if !tail.retired && !ids.contains(&tail.log) {
             return Err(OpenError::LogMissing { dir: log_dir(&options.dir, tail.log) });
         }
     }
@@ -44,17 +54,26 @@ pub(crate) fn open(
         durable.logs.iter().map(|tail| (tail.log, tail)).collect();
     let mut opened = Vec::with_capacity(ids.len());
     for id in ids {
-        let opener = Opener {
-            disk: &*disk,
-            id,
-            dir: log_dir(&options.dir, id),
-            recorded: recorded.get(&id).copied(),
-            durable,
-        };
-        opened.push(opener.open()?);
+        let dir = log_dir(&options.dir, id);
+        let mut recorded = recorded.get(&id).copied();
+        if let Some(tail) = recorded.filter(|tail| tail.retired) {
+            match retired(&*disk, &dir, tail)? {
+                Retired::AsRecorded => {}
+                Retired::Anew => recorded = None,
+            }
+        }
+        let opened_log = Opener { disk: &*disk, id, dir: dir.clone(), recorded, durable }.open()?;
+        let last = opened_log.log.tail.lock().last;
+        if recorded.is_some_and(|tail| tail.retired && last <= tail.tail_index) {
+            // The process before ended between saying so and doing so.
+            finish_retiring(&*disk, &options.dir, id)?;
+        } else {
+            opened.push(opened_log);
+        }
     }
     let found = opened.iter().map(|log| log.log.tail.lock().last).max().unwrap_or_default();
-    if found < durable.index {
+    // With recorded logs each one's own tail decides: the one that held the last entry may have been removed.
+    if durable.layout.is_none() && found < durable.index {
         return Err(OpenError::LogsShort { found, durable: durable.index });
     }
     let pool = SyncPool::new(options.fsync_threads)
@@ -73,6 +92,10 @@ pub(crate) fn open(
         recovered: AtomicBool::new(false),
         handles,
         pool,
+        // Files of this opening have epoch 0.
+        epochs: AtomicU64::new(1),
+        written: AtomicU64::new(durable.index.0),
+        unrecorded: AtomicBool::new(false),
         counters: Counters::default(),
     });
     let recovery = Recovery::new(shared.clone(), durable.index, opened);
@@ -108,12 +131,54 @@ fn prepare_dir(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogId>, Fault> {
 }
 
 /// Removes a retired log. Its name says that it is dead, so stopping half way leaves nothing to mistake.
-fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Fault> {
+pub(crate) fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Fault> {
     for entry in disk.list(dir).map_err(Fault::io(dir, "list"))? {
         let path = dir.join(&entry.name);
         disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
     }
     disk.remove_dir(dir).map_err(Fault::io(dir, "remove"))
+}
+
+/// What is there of a log that was being removed.
+enum Retired {
+    /// The log that the point speaks of.
+    AsRecorded,
+    /// A later one of the same id.
+    Anew,
+}
+
+/// A later log begins with a file 1 that is not finished, or was made for an entry above the recorded ones.
+fn retired(disk: &dyn Disk, dir: &Path, tail: &LogTail) -> Result<Retired, OpenError> {
+    let names = disk.list(dir).map_err(Fault::io(dir, "list"))?;
+    let Some(lowest) = names.iter().filter_map(|entry| parse_file(&entry.name)).min() else {
+        return Ok(Retired::Anew);
+    };
+    if lowest != 1 {
+        return Ok(Retired::AsRecorded);
+    }
+    let path = file_path(dir, lowest, Ext::Log);
+    let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
+    if unused(&*file).map_err(Fault::io(&path, "read"))? {
+        return Ok(Retired::Anew);
+    }
+    let mut bytes = [0; HEADER_LEN];
+    read_exact_at(&*file, &mut bytes, 0).map_err(Fault::io(&path, "read"))?;
+    match FileHeader::decode(&bytes) {
+        Ok(header) if header.first_seq > tail.tail_index => Ok(Retired::Anew),
+        // A header that is wrong is refused when the log is opened.
+        _ => Ok(Retired::AsRecorded),
+    }
+}
+
+fn finish_retiring(disk: &dyn Disk, dir: &Path, log: LogId) -> Result<(), Fault> {
+    let path = log_dir(dir, log);
+    let dead = dead_dir(dir, log);
+    disk.rename(&path, &dead).map_err(Fault::io(&path, "rename"))?;
+    {
+        let _site = queen_io::site("retire");
+        disk.sync_dir(dir).map_err(Fault::io(dir, "sync"))?;
+    }
+    remove_dir(disk, &dead)
 }
 
 /// Removes the side files of a number; `true` when there were some.
@@ -148,6 +213,8 @@ pub(crate) struct ActiveScan {
     pub(crate) bad: Option<String>,
     /// A verified record that breaks the order: no torn write looks like that.
     pub(crate) disorder: Option<String>,
+    /// Seq and time of the first record.
+    pub(crate) first: Option<(EntryIndex, Micros)>,
 }
 
 struct Opener<'a> {
@@ -164,7 +231,7 @@ impl Opener<'_> {
         let mut found = self.drop_unused(numbers)?;
         self.check_order(&found)?;
         let Some(active) = found.pop() else {
-            let log = Log::new(self.id, self.dir, Vec::new(), Tail::empty());
+            let log = Log::new(self.id, self.dir, Vec::new(), Tail::empty(), 0);
             return Ok(Opened { log, from: None, recorded: false, torn_bytes: 0, physical_len: 0 });
         };
         let mut files = Vec::with_capacity(found.len() + 1);
@@ -174,12 +241,11 @@ impl Opener<'_> {
             let next_first =
                 found.get(place + 1).map_or(active.header.first_seq, |next| next.header.first_seq);
             files.push(self.open_sealed(file, next_first)?);
-            let sealed =
-                SealedLen { number: file.number, len: file.len, dropped: false, bare: false };
-            tail.sealed.push(sealed);
+            tail.sealed.push(SealedLen::new(file.number, file.len, false));
             below = Some(EntryIndex(next_first.0.saturating_sub(1)));
         }
         let scan = self.scan_active(&active)?;
+        self.check_newer(&found, &active, &scan)?;
         if remove_sides(self.disk, &self.dir, active.number)? {
             self.disk.sync_dir(&self.dir).map_err(Fault::io(&self.dir, "sync"))?;
         }
@@ -187,6 +253,9 @@ impl Opener<'_> {
         tail.number = active.number;
         tail.end = scan.end;
         tail.allocated = active.len;
+        // Recovery syncs it before anything else is written.
+        tail.start_durable = true;
+        tail.oldest = scan.first.map(|(_, time)| time);
         tail.last = if scan.last > EntryIndex(0) {
             scan.last
         } else {
@@ -212,13 +281,14 @@ impl Opener<'_> {
             active.header.first_seq,
             active.path.clone(),
             index,
+            0,
         ));
         let from = match newest {
             Some(file) => Some((file.number, file.len)),
             None => self.unrecorded_start(&files, &mut tail),
         };
         let recorded = self.recorded.is_some();
-        let log = Log::new(self.id, self.dir, files, tail);
+        let log = Log::new(self.id, self.dir, files, tail, 0);
         Ok(Opened { log, from, recorded, torn_bytes, physical_len: active.len })
     }
 
@@ -249,6 +319,14 @@ impl Opener<'_> {
         }
         numbers.sort_unstable();
         let Some(recorded) = self.recorded else { return Ok(numbers) };
+        for number in &recorded.doomed {
+            remove_sides(self.disk, &self.dir, *number)?;
+            if let Ok(at) = numbers.binary_search(number) {
+                let path = self.path(*number);
+                self.disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
+                numbers.remove(at);
+            }
+        }
         for file in &recorded.files {
             if numbers.binary_search(&file.number).is_err() {
                 return Err(OpenError::FileMissing { file: self.path(file.number) });
@@ -287,7 +365,7 @@ impl Opener<'_> {
         let path = self.path(number);
         let file = self.disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
         let len = file.len().map_err(Fault::io(&path, "read"))?;
-        let recorded = self.recorded_len(number);
+        let recorded = self.recorded_len(number, len);
         if len < recorded.max(HEADER_LEN as u64) {
             let recorded = recorded.max(HEADER_LEN as u64);
             return Err(OpenError::FileShort { file: path, len, recorded });
@@ -312,7 +390,8 @@ impl Opener<'_> {
             return Err(OpenError::FileMissing { file: self.path(1) });
         }
         for (file, next) in found.iter().zip(found.iter().skip(1)) {
-            if next.number != file.number + 1 {
+            // Below the newest recorded file the recorded numbers are exactly those that are there.
+            if next.number != file.number + 1 && next.number > self.newest_recorded() {
                 return Err(OpenError::FileMissing { file: self.path(file.number + 1) });
             }
             if next.header.first_seq <= file.header.first_seq {
@@ -323,8 +402,30 @@ impl Opener<'_> {
         Ok(())
     }
 
+    /// A log that the point does not name is newer than the point: one with an older entry is another's, or was removed.
+    fn check_newer(
+        &self,
+        sealed: &[Found],
+        active: &Found,
+        scan: &ActiveScan,
+    ) -> Result<(), OpenError> {
+        if self.recorded.is_some() || self.durable.layout.is_none() {
+            return Ok(());
+        }
+        // A sealed file has records: at the least its last one is below the next file's.
+        let highest_of_first = match sealed {
+            [] => scan.first.map(|(seq, _)| seq),
+            [_] => Some(EntryIndex(active.header.first_seq.0.saturating_sub(1))),
+            [_, next, ..] => Some(EntryIndex(next.header.first_seq.0.saturating_sub(1))),
+        };
+        if highest_of_first.is_some_and(|seq| seq <= self.durable.index) {
+            return Err(OpenError::LogUnexpected { dir: self.dir.clone() });
+        }
+        Ok(())
+    }
+
     fn open_sealed(&self, file: &Found, next_first: EntryIndex) -> Result<Arc<LogFile>, OpenError> {
-        let recorded = self.recorded_len(file.number);
+        let recorded = self.recorded_len(file.number, file.len);
         if file.number < self.newest_recorded() && file.len > recorded {
             return Err(OpenError::FileLong { file: file.path.clone(), len: file.len, recorded });
         }
@@ -334,7 +435,7 @@ impl Opener<'_> {
         };
         let index = FileIndex::Side(index);
         let path = file.path.clone();
-        Ok(LogFile::new(self.id, file.number, file.header.first_seq, path, index))
+        Ok(LogFile::new(self.id, file.number, file.header.first_seq, path, index, 0))
     }
 
     fn load_sides(&self, file: &Found) -> Result<Option<SideIndex>, Fault> {
@@ -370,6 +471,7 @@ impl Opener<'_> {
             number: file.number,
             len: file.len,
             seqs: sealed_seqs(file.header.first_seq, next_first),
+            place: SidePlace::Own,
         };
         job.build(None).map_err(|error| match error {
             BuildError::Fault(fault) => fault.into(),
@@ -396,7 +498,7 @@ impl Opener<'_> {
             reason,
         };
         let why = scan.bad.clone().unwrap_or_else(|| "the records end here".to_string());
-        let recorded = self.recorded_len(file.number);
+        let recorded = self.recorded_len(file.number, file.len);
         if scan.end < recorded {
             return Err(damage(format!("{why}, but {recorded} bytes were durable")));
         }
@@ -426,9 +528,14 @@ impl Opener<'_> {
         self.recorded.and_then(|tail| tail.files.last()).map_or(0, |file| file.number)
     }
 
-    fn recorded_len(&self, number: u64) -> u64 {
-        let files = self.recorded.map(|tail| tail.files.as_slice()).unwrap_or_default();
-        files.iter().find(|file| file.number == number).map_or(0, |file| file.len)
+    /// The length that a file of `len` bytes must have. One that is being rewritten may have its new one.
+    fn recorded_len(&self, number: u64, len: u64) -> u64 {
+        let Some(recorded) = self.recorded else { return 0 };
+        let rewritten = |new: &&Rewriting| (new.number, new.len) == (number, len);
+        if let Some(new) = recorded.rewriting.iter().find(rewritten) {
+            return new.len;
+        }
+        recorded.files.iter().find(|file| file.number == number).map_or(0, |file| file.len)
     }
 }
 
@@ -456,6 +563,7 @@ pub(crate) fn scan_file(
     let mut index = RamIndex::default();
     let mut last = EntryIndex(0);
     let mut lowest = first_seq;
+    let mut first = None;
     let bad = loop {
         let here = scan.at();
         match scan.step()? {
@@ -464,10 +572,11 @@ pub(crate) fn scan_file(
                 if seq < lowest {
                     let reason = format!("entry {seq} after entry {lowest}");
                     let disorder = Some(reason);
-                    return Ok(ActiveScan { index, end: here, last, bad: None, disorder });
+                    return Ok(ActiveScan { index, end: here, last, bad: None, disorder, first });
                 }
                 last = seq;
                 lowest = seq;
+                first.get_or_insert((seq, record.head.created));
                 if let Some(entry) = index_record(at, &record) {
                     index.insert(&entry);
                 }
@@ -476,5 +585,5 @@ pub(crate) fn scan_file(
             Step::Bad(error) => break Some(error.to_string()),
         }
     };
-    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None })
+    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None, first })
 }

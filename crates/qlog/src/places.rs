@@ -42,16 +42,17 @@ impl Qlog {
         partition: PartitionId,
         offset: Offset,
     ) -> Result<Option<Place>, ReadError> {
-        let Some(log) = self.shared.log(log) else { return Ok(None) };
-        let files = log.files();
-        let start = self.shared.start_file(&files, partition, offset, Wait::Yes)?;
-        for file in start.and_then(|start| files.get(start..)).unwrap_or_default() {
-            let found = self.shared.records(file, partition, offset, 1, Wait::Yes)?;
-            if let Some(record) = found.as_ref().and_then(|(records, _)| records.first()) {
-                return Ok(Some(Place::of(record)));
+        let place = self.shared.with_files(log, Wait::Yes, |files| {
+            let start = self.shared.start_file(files, partition, offset, Wait::Yes)?;
+            for file in start.and_then(|start| files.get(start..)).unwrap_or_default() {
+                let found = self.shared.records(file, partition, offset, 1, Wait::Yes)?;
+                if let Some(record) = found.as_ref().and_then(|(records, _)| records.first()) {
+                    return Ok(Some(Some(Place::of(record))));
+                }
             }
-        }
-        Ok(None)
+            Ok(Some(None))
+        })?;
+        Ok(place.flatten())
     }
 
     /// Records that hold messages of `offsets`, newest first, at most `max`.
@@ -65,21 +66,25 @@ impl Qlog {
         offsets: &Range<Offset>,
         max: usize,
     ) -> Result<Vec<Place>, ReadError> {
-        let Some(log) = self.shared.log(log) else { return Ok(Vec::new()) };
-        let mut places: Vec<Place> = Vec::new();
-        for file in log.files().iter().rev() {
-            let reached = places.last().is_some_and(|place| place.base <= offsets.start);
-            if reached || places.len() >= max {
-                break;
+        let found = self.shared.with_files(log, Wait::Yes, |files| {
+            let mut places: Vec<Place> = Vec::new();
+            for file in files.iter().rev() {
+                let reached = places.last().is_some_and(|place| place.base <= offsets.start);
+                if reached || places.len() >= max {
+                    break;
+                }
+                let left = max - places.len();
+                let found = match &file.index {
+                    FileIndex::Ram(index) => index.read().back(partition, offsets, left),
+                    FileIndex::Side(side) => {
+                        self.shared.back(file, side, partition, offsets, left)?
+                    }
+                };
+                places.extend(found.iter().map(Place::of));
             }
-            let left = max - places.len();
-            let found = match &file.index {
-                FileIndex::Ram(index) => index.read().back(partition, offsets, left),
-                FileIndex::Side(side) => self.shared.back(file, side, partition, offsets, left)?,
-            };
-            places.extend(found.iter().map(Place::of));
-        }
-        Ok(places)
+            Ok(Some(places))
+        })?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Record files that these logs have, those made ahead not counted.

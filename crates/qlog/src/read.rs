@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use queen_record::hash::checksum;
@@ -14,6 +15,7 @@ use queen_record::record::{Record, decode};
 
 use crate::error::{Fault, ReadError};
 use crate::file::{FileIndex, LogFile};
+use crate::log::Log;
 use crate::names::{Ext, file_path};
 use crate::scan::read_exact_at;
 use crate::shared::{Qlog, Shared};
@@ -122,17 +124,21 @@ impl Qlog {
         partition: PartitionId,
         time: Micros,
     ) -> Result<Option<(Offset, Micros)>, ReadError> {
-        let Some(log) = self.shared.log(log) else { return Ok(None) };
-        for file in log.files().iter() {
-            let found = match &file.index {
-                FileIndex::Ram(index) => index.read().first_at_or_after(partition, time),
-                FileIndex::Side(side) => self.shared.first_in_side(file, side, partition, time)?,
-            };
-            if found.is_some() {
-                return Ok(found);
+        let found = self.shared.with_files(log, Wait::Yes, |files| {
+            for file in files {
+                let found = match &file.index {
+                    FileIndex::Ram(index) => index.read().first_at_or_after(partition, time),
+                    FileIndex::Side(side) => {
+                        self.shared.first_in_side(file, side, partition, time)?
+                    }
+                };
+                if found.is_some() {
+                    return Ok(Some(found));
+                }
             }
-        }
-        Ok(None)
+            Ok(Some(None))
+        })?;
+        Ok(found.flatten())
     }
 }
 
@@ -144,6 +150,41 @@ pub(crate) fn seq_range(files: &[Arc<LogFile>], place: usize) -> SeqRange {
 }
 
 impl Shared {
+    /// What `f` finds in the files of a log; nothing without the log.
+    ///
+    /// Reclaim takes files away, and puts others in their place, while they are read. A reader that goes on with a file it
+    /// has open reads what it began with; one that must open it may meet no file or another one, and both end in an
+    /// error here. So an error counts only when the files are still those that were read.
+    pub(crate) fn with_files<T: Default>(
+        &self,
+        log: LogId,
+        wait: Wait,
+        f: impl Fn(&[Arc<LogFile>]) -> Maybe<T>,
+    ) -> Maybe<T> {
+        loop {
+            let Some(found) = self.log(log) else { return Ok(Some(T::default())) };
+            let files = found.files();
+            let error = match f(&files) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            // Whoever changes names has changed the view too when this is free.
+            match wait {
+                Wait::Yes => drop(found.swap.lock()),
+                Wait::No if found.swap.try_lock().is_none() => return Ok(None),
+                Wait::No => {}
+            }
+            let now = self.log(log);
+            let is_same = |now: &Arc<Log>| Arc::ptr_eq(&now.files(), &files);
+            if now.as_ref().is_some_and(is_same) {
+                return Err(error);
+            }
+            if wait == Wait::No {
+                return Ok(None);
+            }
+        }
+    }
+
     fn read(
         &self,
         log: LogId,
@@ -152,9 +193,18 @@ impl Shared {
         limit: ReadLimit,
         wait: Wait,
     ) -> Maybe<Vec<StoredRecord>> {
-        let Some(log) = self.log(log) else { return Ok(Some(Vec::new())) };
-        let files = log.files();
-        let start = ready!(self.start_file(&files, partition, from, wait));
+        self.with_files(log, wait, |files| self.read_files(files, partition, from, limit, wait))
+    }
+
+    fn read_files(
+        &self,
+        files: &[Arc<LogFile>],
+        partition: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+        wait: Wait,
+    ) -> Maybe<Vec<StoredRecord>> {
+        let start = ready!(self.start_file(files, partition, from, wait));
         let mut records = Vec::new();
         let mut next = from;
         let mut left = limit;
@@ -364,7 +414,11 @@ impl Shared {
         ext: Ext,
     ) -> Result<Arc<dyn queen_io::DiskFile>, ReadError> {
         let path = side_path(file, ext);
-        let opened = self.handles.open(&*self.disk, (file.log, file.number, ext), &path);
+        let opened = self.handles.open(&*self.disk, file.key(ext), &path);
+        if file.gone.load(Ordering::SeqCst) {
+            // Nobody else closes it: an open file holds its space.
+            self.handles.forget(file.key(ext));
+        }
         opened.map_err(|error| Fault::io(&path, "open")(error).into())
     }
 
@@ -380,7 +434,7 @@ impl Shared {
         let path = side_path(file, ext);
         let size = usize::try_from(len).map_err(|_| damage(&path, at, "too long to read"))?;
         if wait == Wait::No {
-            let cached = self.handles.cached((file.log, file.number, ext));
+            let cached = self.handles.cached(file.key(ext));
             let Some(handle) = cached else { return Ok(None) };
             let mut bytes = vec![0; size];
             return match handle.read_at_nowait(&mut bytes, at) {

@@ -301,8 +301,9 @@ fn cut_log(
         let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
         let first_seq = if lower { next } else { kept.first_seq };
         let scan = scan_file(file, end, first_seq).map_err(Fault::io(&path, "read"))?;
+        log.tail.lock().oldest = scan.first.map(|(_, time)| time);
         let index = FileIndex::Ram(RwLock::new(scan.index));
-        let active = LogFile::new(log.id, number, first_seq, path, index);
+        let active = LogFile::new(log.id, number, first_seq, path, index, log.epoch);
         let mut list: Vec<_> = files.iter().filter(|file| file.number < number).cloned().collect();
         list.push(active);
         log.set_files(list);

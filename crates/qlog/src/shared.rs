@@ -77,6 +77,12 @@ pub(crate) struct Shared {
     pub(crate) recovered: AtomicBool,
     pub(crate) handles: Arc<Handles>,
     pub(crate) pool: SyncPool,
+    /// Counts logs and files that took the place of others.
+    pub(crate) epochs: AtomicU64,
+    /// The index of the last durable point that the store has.
+    pub(crate) written: AtomicU64,
+    /// Whether something is planned that no written point says.
+    pub(crate) unrecorded: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -114,6 +120,8 @@ impl Qlog {
     /// earlier call has passed is forgotten.
     pub fn durable_point(&self, index: EntryIndex) -> DurablePoint {
         let index = index.min(self.synced_index());
+        // Before the plans are looked at: one that is made meanwhile asks for another point.
+        self.shared.unrecorded.store(false, Ordering::SeqCst);
         let layout = (self.shared.layout.lanes(), self.shared.layout.shards().number());
         let logs = self
             .shared
@@ -163,6 +171,10 @@ impl Qlog {
 }
 
 impl Shared {
+    pub(crate) fn next_epoch(&self) -> u64 {
+        self.epochs.fetch_add(1, Ordering::Relaxed)
+    }
+
     pub(crate) fn log(&self, log: LogId) -> Option<Arc<Log>> {
         self.logs.read().get(&log).cloned()
     }

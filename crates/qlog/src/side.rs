@@ -15,7 +15,7 @@ use queen_record::qidx::{QIDX_RECORD_LEN, QidxRecord};
 use queen_record::record::Record;
 use queen_record::side::SIDE_HEADER_LEN;
 
-pub(crate) use build::{BuildError, Flaw, SealedFile};
+pub(crate) use build::{BuildError, Flaw, SealedFile, SidePlace};
 pub(crate) use load::LoadError;
 pub(crate) use window::WINDOW;
 

@@ -3,11 +3,14 @@
 //! One node commits each entry before it plans the next, so its logs never roll over unsynced records. A cluster's
 //! do. This writes the entries of a finished run in groups, with its own checkpoints and background work.
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use queen_io::SimDisk;
 use queen_raft::{LocalReplicator, Proposal, Replicator};
 
 use crate::history::History;
-use crate::node::{Bare, Cutting, Setup, open};
+use crate::node::{Bare, Cutting, Setup, open, reclaimer};
 use crate::rng::Rng;
 use crate::workload::Run;
 
@@ -30,10 +33,12 @@ pub fn run(disk: &SimDisk, setup: &Setup, plain: Run, seed: u64) -> Result<Run, 
 
 fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<(), String> {
     let Bare { mut store, opened } = bare;
-    let mut state = opened.state;
+    let shared = Arc::new(RwLock::new(opened.state));
     let qlog = opened.qlog;
+    let mut reclaimer = reclaimer(&qlog, &shared);
     let mut rng = Rng::new(seed);
-    let mut replicator = LocalReplicator::new(qlog.clone(), state.applied());
+    let applied = shared.read().applied();
+    let mut replicator = LocalReplicator::new(qlog.clone(), applied);
     let history: &mut History = &mut run.history;
     let mut entries = run.sent.entries.drain(..).peekable();
     let mut groups = 0u64;
@@ -46,6 +51,7 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
                 replicator.propose(Proposal { entry, logs }).map_err(|fault| fault.to_string())?;
             history.sent.push((before, index.0));
         }
+        let mut state = shared.write();
         for committed in replicator.commit().map_err(|fault| fault.to_string())? {
             state
                 .apply(committed.index, committed.term, &committed.entry)
@@ -56,16 +62,22 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
         }
         history.answered.push((disk.calls(), state.applied().0));
         groups += 1;
+        let now = state.last_now();
+        drop(state);
         match groups % 8 {
             3 => while qlog.background().map_err(|fault| fault.to_string())? {},
             5 => {
+                let mut state = shared.write();
                 let mut begun = Cutting::begin(&mut state, &qlog);
                 begun.pull(&mut state, 4);
                 cutting = Some(begun);
             }
+            1 | 6 => {
+                reclaimer.pass(now).map_err(|fault| fault.to_string())?;
+            }
             7 => {
                 if let Some(begun) = cutting.take() {
-                    let index = begun.write(&mut state, &mut store)?;
+                    let index = begun.write(&mut shared.write(), &mut store, &qlog)?;
                     history.durable.push((disk.calls(), index.0));
                 }
             }

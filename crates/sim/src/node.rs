@@ -14,10 +14,11 @@ use queen_broker::lookup::Reader;
 use queen_broker::machine::Machine;
 use queen_broker::prepare::MintIds;
 use queen_broker::recover::{self, Opened};
-use queen_io::{Disk, SimDisk};
+use queen_io::{Disk, ManualClock, SimDisk};
 use queen_model::Entry;
-use queen_qlog::{Fault, Qlog};
+use queen_qlog::{DurablePoint, Fault, Qlog};
 use queen_raft::{Committed, LocalReplicator, Proposal, Replicator};
+use queen_reclaim::{Pass, Reclaimer, StateView};
 use queen_record::ids::{EntryIndex, LogId, Micros, Uuid};
 use queen_record::layout::Shards;
 use queen_state::{State, StoredRow};
@@ -134,6 +135,18 @@ impl Replicator for Noting {
     }
 }
 
+/// A reclaimer that looks at everything in each pass, and rewrites early.
+pub fn reclaimer(qlog: &Qlog, state: &Arc<RwLock<State>>) -> Reclaimer {
+    let options = queen_reclaim::Options {
+        dead_pct_min: Some(5),
+        seal_age_us: 20_000,
+        look_again_us: 0,
+        segment_bytes: 1 << 20,
+    };
+    let view = StateView::new(state.clone(), qlog.layout());
+    Reclaimer::new(qlog.clone(), Box::new(view), Arc::new(ManualClock::new(EPOCH)), options)
+}
+
 /// Where a node's time and chance begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
@@ -146,6 +159,7 @@ pub struct Start {
 /// A checkpoint between its cut and its write.
 pub struct Cutting {
     index: EntryIndex,
+    point: DurablePoint,
     rows: Vec<StoredRow>,
 }
 
@@ -153,9 +167,10 @@ impl Cutting {
     /// Takes the cut.
     pub fn begin(state: &mut State, qlog: &Qlog) -> Self {
         let index = state.applied();
-        let mut point = Vec::new();
-        qlog.durable_point(index).encode(&mut point);
-        Self { index, rows: state.begin_cut(&point) }
+        let point = qlog.durable_point(index);
+        let mut bytes = Vec::new();
+        point.encode(&mut bytes);
+        Self { index, rows: state.begin_cut(&bytes), point }
     }
 
     /// Encodes up to `max` more rows; what is left is encoded while it is written.
@@ -171,6 +186,7 @@ impl Cutting {
         self,
         state: &mut State,
         store: &mut dyn Checkpoint,
+        qlog: &Qlog,
     ) -> Result<EntryIndex, String> {
         let change =
             |row: StoredRow| Change { keyspace: row.keyspace, key: row.key, value: row.value };
@@ -180,6 +196,7 @@ impl Cutting {
         let mut rows = early.by_ref().chain(&mut late);
         store.write(&mut rows).map_err(|error| error.to_string())?;
         state.finish_cut();
+        qlog.point_written(&self.point);
         Ok(self.index)
     }
 }
@@ -193,6 +210,7 @@ pub struct SimNode {
     machine: Machine,
     store: DiskStore,
     cutting: Option<Cutting>,
+    reclaimer: Reclaimer,
     sent: Arc<Mutex<Sent>>,
     now: i64,
     rng: Rng,
@@ -223,6 +241,7 @@ impl SimNode {
         let reader = Reader::new(qlog, Arc::new(Vault::without_key()));
         let replicator = Noting { inner, disk: disk.clone(), sent: sent.clone() };
         let state = Arc::new(RwLock::new(state));
+        let reclaimer = reclaimer(reader.qlog(), &state);
         let tick = u64::try_from(start.now / 1000).unwrap_or(0) << 12;
         Ok(Self {
             disk: disk.clone(),
@@ -230,6 +249,7 @@ impl SimNode {
             machine: Machine::new(state, reader, cycle, Box::new(replicator)),
             store,
             cutting: None,
+            reclaimer,
             sent,
             now: start.now,
             rng: Rng::new(start.seed),
@@ -332,6 +352,18 @@ impl SimNode {
         self.qlog().background().map_err(|fault| fault.to_string())
     }
 
+    /// One pass of reclaim, as its thread makes it.
+    ///
+    /// # Errors
+    /// The logs' fault, or damage.
+    pub fn reclaim(&mut self) -> Result<Pass, String> {
+        let pass = self.reclaimer.pass(Micros(self.now)).map_err(|fault| fault.to_string())?;
+        match &pass.damage {
+            Some(damage) => Err(format!("damage met while reclaiming: {damage}")),
+            None => Ok(pass),
+        }
+    }
+
     /// Begins a checkpoint.
     pub fn begin_checkpoint(&mut self) {
         let mut state = self.machine.state().write();
@@ -351,7 +383,8 @@ impl SimNode {
     /// The store's.
     pub fn write_checkpoint(&mut self) -> Result<(), String> {
         let Some(cutting) = self.cutting.take() else { return Ok(()) };
-        let index = cutting.write(&mut self.machine.state().write(), &mut self.store)?;
+        let qlog = self.machine.reader().qlog();
+        let index = cutting.write(&mut self.machine.state().write(), &mut self.store, qlog)?;
         self.history.durable.push((self.disk.calls(), index.0));
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use queen_broker::api::AckStatus;
 use queen_model::{OptionsPatch, Patch};
+use queen_reclaim::Pass;
 
 use crate::client::{Client, Item};
 use crate::history::History;
@@ -22,6 +23,8 @@ pub struct Run {
     pub now: i64,
     /// Why it stopped early: a fault, or an answer that is wrong.
     pub stopped: Option<String>,
+    /// What reclaim did.
+    pub reclaimed: Total,
 }
 
 /// Opens an empty directory and works through the script.
@@ -32,9 +35,10 @@ pub fn run(disk: &SimDisk, setup: &Setup, seed: u64) -> Result<Run, String> {
     let bare = open(disk, setup)?;
     let start = Start { now: EPOCH, seed };
     let mut node = SimNode::start(disk, bare, start, History::new())?;
-    let mut script = Script { client: Client::default(), rng: Rng::new(seed), numbers: 0 };
-    let ended = script.all(&mut node);
-    Ok(Run { sent: node.take_sent(), now: node.now(), stopped: ended.err(), history: node.history })
+    let mut script = Script::new(seed, 0);
+    let stopped = script.all(&mut node).err();
+    let (sent, now, reclaimed) = (node.take_sent(), node.now(), script.reclaimed);
+    Ok(Run { sent, now, stopped, reclaimed, history: node.history })
 }
 
 /// Works a little on a node that recovered: every path that a restart could have left broken.
@@ -42,7 +46,7 @@ pub fn run(disk: &SimDisk, setup: &Setup, seed: u64) -> Result<Run, String> {
 /// # Errors
 /// Why the node stopped, or what is wrong with an answer.
 pub fn after_recovery(node: &mut SimNode, seed: u64) -> Result<(), String> {
-    let mut script = Script { client: Client::default(), rng: Rng::new(seed), numbers: seed << 16 };
+    let mut script = Script::new(seed, seed << 16);
     script.repeat_some(node)?;
     let queue = ["mail", "orders", "t3"];
     for (step, name) in queue.into_iter().enumerate() {
@@ -60,7 +64,13 @@ pub fn after_recovery(node: &mut SimNode, seed: u64) -> Result<(), String> {
     let item = script.item("orders", 700);
     script.push(node, vec![item])?;
     node.write_checkpoint()?;
+    node.reclaim()?;
     let item = script.item("mail", 30);
+    script.push(node, vec![item])?;
+    node.begin_checkpoint();
+    node.write_checkpoint()?;
+    node.reclaim()?;
+    let item = script.item("t7", 30);
     script.push(node, vec![item])
 }
 
@@ -68,9 +78,37 @@ struct Script {
     client: Client,
     rng: Rng,
     numbers: u64,
+    reclaimed: Total,
+}
+
+/// What reclaim did in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Files removed.
+    pub files: u64,
+    /// Files replaced.
+    pub rewrites: u64,
+    /// Logs removed.
+    pub logs: u64,
+    /// Files sealed early.
+    pub sealed: u64,
+}
+
+impl Total {
+    fn add(&mut self, pass: &Pass) {
+        self.files += pass.reclaimed.files;
+        self.rewrites += pass.reclaimed.rewrites;
+        self.logs += pass.reclaimed.logs;
+        self.sealed += pass.sealed;
+    }
 }
 
 impl Script {
+    fn new(seed: u64, numbers: u64) -> Self {
+        let (client, rng) = (Client::default(), Rng::new(seed));
+        Self { client, rng, numbers, reclaimed: Total::default() }
+    }
+
     /// A message whose bytes cannot be compressed.
     fn item(&mut self, queue: &str, len: usize) -> Item {
         self.numbers += 1;
@@ -131,7 +169,54 @@ impl Script {
         self.settle_failures(node)?;
         self.fill(node, 10)?;
         self.checkpoint_between(node)?;
+        self.give_back(node)?;
         self.fill(node, 4)
+    }
+
+    /// A checkpoint with nothing in between.
+    fn checkpoint(node: &mut SimNode) -> Result<(), String> {
+        node.begin_checkpoint();
+        node.write_checkpoint()
+    }
+
+    /// Queues go for good, come back before or after their logs went, and share files with others: files are sealed early,
+    /// removed and rewritten, whole logs go.
+    fn give_back(&mut self, node: &mut SimNode) -> Result<(), String> {
+        for queue in ["mail", "t5", "t7", "t8", "t9"] {
+            self.client.delete_queue(node, queue);
+        }
+        self.client.settle(node)?;
+        // Live messages behind dead ones in one file.
+        let item = self.item("mail", 40);
+        self.push(node, vec![item])?;
+        Self::checkpoint(node)?;
+        node.advance_us(6_000_000);
+        while node.background()? {}
+        let mut done = node.reclaim()?;
+        let mut total = Total::default();
+        for round in 0..6 {
+            while node.background()? {}
+            node.begin_checkpoint();
+            let queue = ["mail", "t8", "orders", "t7", "t1", "t9"].get(round).copied();
+            let item = self.item(queue.unwrap_or("orders"), 50 + 150 * round);
+            if round % 2 == 0 {
+                self.push(node, vec![item.clone()])?;
+            }
+            node.write_checkpoint()?;
+            if round % 2 == 1 {
+                // Between the record and the deed.
+                self.push(node, vec![item])?;
+            }
+            total.add(&done);
+            done = node.reclaim()?;
+            if round == 2 {
+                node.advance_us(6_000_000);
+            }
+        }
+        total.add(&done);
+        Self::checkpoint(node)?;
+        self.reclaimed = total;
+        Ok(())
     }
 
     /// First files; entries over one, two and ten logs; raw and compressed payloads.

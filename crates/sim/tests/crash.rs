@@ -8,7 +8,7 @@ use queen_sim::faults;
 use queen_sim::history::{History, What};
 use queen_sim::oracle::{Bounds, open_and_check};
 use queen_sim::sites;
-use queen_sim::variant::Variant;
+use queen_sim::variant::{VARIANTS, Variant};
 
 fn exploration(variant: Variant, depth: Depth) -> Exploration<'static> {
     Exploration { variant, seed: 1, depth, dropped: &[], repeating: false, violations_max: 1 }
@@ -128,4 +128,21 @@ fn choices_read_back() {
         assert_eq!(parse_choice(&format!("{choice:?}")), Some(choice));
     }
     assert_eq!(parse_choice("Torn(x)"), None);
+}
+
+/// The script reaches every way in which space is given back.
+#[test]
+fn the_script_reclaims() {
+    for variant in VARIANTS.into_iter().filter(|variant| !variant.grouped) {
+        let (_, run) = variant.run(1, &|_| {}).unwrap();
+        assert_eq!(run.stopped, None, "{}", variant.name);
+        let done = run.reclaimed;
+        assert!(
+            done.files > 0 && done.rewrites > 0 && done.sealed > 0,
+            "{}: {done:?}",
+            variant.name
+        );
+        // Shared logs are never removed.
+        assert_eq!(done.logs > 0, variant.name != "shards", "{}: {done:?}", variant.name);
+    }
 }

@@ -108,6 +108,34 @@ impl Parse for ServerId {
     }
 }
 
+/// A share in percent, or the node's own choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) Option<u32>);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("auto"),
+            Some(percent) => fmt::Display::fmt(&percent, f),
+        }
+    }
+}
+
+impl Parse for Percent {
+    const ACCEPTS: &'static str = "`auto` or a percentage from 0 to 100";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(Self(None));
+        }
+        match text.parse::<u32>() {
+            Ok(percent) if percent <= 100 => Ok(Self(Some(percent))),
+            _ => Err("is neither auto nor a percentage from 0 to 100".to_owned()),
+        }
+    }
+}
+
 /// A number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) u64);

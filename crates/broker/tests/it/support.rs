@@ -18,6 +18,7 @@ use queen_broker::{
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
 use queen_record::ids::{Micros, PartitionId, Tenant, Uuid};
+use queen_record::layout::Shards;
 use queen_store::DiskStore;
 
 pub(crate) const T: Tenant = Tenant::DEFAULT;
@@ -29,6 +30,7 @@ pub(crate) struct Rig {
     ids: Option<Arc<dyn MintIds>>,
     /// For the next start.
     pub(crate) key: Option<EncryptionKey>,
+    shards: Shards,
     node: Option<Node>,
 }
 
@@ -40,7 +42,18 @@ impl Rig {
     pub(crate) fn with(clock: Arc<ManualClock>, ids: Option<Arc<dyn MintIds>>) -> Self {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
-        let mut rig = Self { disk, clock, ids, key: None, node: None };
+        let mut rig = Self { disk, clock, ids, key: None, shards: Shards::None, node: None };
+        rig.restart();
+        rig
+    }
+
+    /// A node whose queues share their logs.
+    pub(crate) fn with_shards(shards: Shards) -> Self {
+        let mut rig = Self::new();
+        rig.stop();
+        rig.disk = SimDisk::new();
+        rig.disk.create_dir(&dir()).unwrap();
+        rig.shards = shards;
         rig.restart();
         rig
     }
@@ -55,7 +68,7 @@ impl Rig {
     /// What another rig would be on this disk; not started.
     pub(crate) fn over(disk: SimDisk, like: &Self) -> Self {
         let (clock, ids, key) = (like.clock.clone(), like.ids.clone(), like.key.clone());
-        Self { disk, clock, ids, key, node: None }
+        Self { disk, clock, ids, key, shards: like.shards, node: None }
     }
 
     /// Stops in order and starts again with this key.
@@ -70,7 +83,7 @@ impl Rig {
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
-        let options = NodeOptions { encryption_key: self.key.clone(), ..options() };
+        let options = NodeOptions { encryption_key: self.key.clone(), ..options(self.shards) };
         Node::open(&options, parts, &NoopRecorder)
     }
 
@@ -165,12 +178,14 @@ fn dir() -> PathBuf {
     PathBuf::from("/data")
 }
 
-fn options() -> NodeOptions {
+fn options(shards: Shards) -> NodeOptions {
     NodeOptions {
+        reclaim: queen_reclaim::Options::new(64 << 20),
         dir: dir(),
         encryption_key: None,
         qlog: queen_qlog::Options {
             segment_bytes: 16 * 1024,
+            shards,
             ..queen_qlog::Options::new(dir().join("qlog"))
         },
         cycle: CycleLimits::default(),

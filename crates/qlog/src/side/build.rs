@@ -21,7 +21,7 @@ use super::window::{PIECE, WINDOW, Window};
 use super::{Blocks, Key, Ranges, SideIndex, index_record};
 use crate::error::Fault;
 use crate::file::RamIndex;
-use crate::names::{Ext, file_path};
+use crate::names::{Ext, file_path, rewrite_path};
 use crate::scan::{CHUNK_MERGE, FileScan, Step};
 
 /// Records taken from the order at once.
@@ -67,6 +67,16 @@ pub(crate) struct SealedFile<'a> {
     pub(crate) len: u64,
     /// Lowest and highest seq its records may have.
     pub(crate) seqs: (EntryIndex, EntryIndex),
+    pub(crate) place: SidePlace,
+}
+
+/// Where side files go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SidePlace {
+    /// To their own names.
+    Own,
+    /// To the names under which a rewritten file waits.
+    Waiting,
 }
 
 /// What stays of the message records that a scan verified: sums that do not depend on the order.
@@ -331,7 +341,10 @@ struct Output {
 
 impl Output {
     fn new(sealed: &SealedFile<'_>, ext: Ext, blocks: Blocks) -> Result<Self, Fault> {
-        let tmp = file_path(sealed.dir, sealed.number, ext).with_extension("tmp");
+        let tmp = match sealed.place {
+            SidePlace::Own => file_path(sealed.dir, sealed.number, ext).with_extension("tmp"),
+            SidePlace::Waiting => rewrite_path(sealed.dir, sealed.number, ext),
+        };
         let file = sealed.disk.open(&tmp, OpenMode::Truncate).map_err(Fault::io(&tmp, "create"))?;
         let buf = Vec::with_capacity(WINDOW);
         Ok(Self { ext, tmp, file, buf, at: SIDE_HEADER_LEN as u64, blocks })
@@ -370,6 +383,9 @@ impl Output {
             body_checksum: self.blocks.total.value(),
         });
         self.file.write_all_at(&header, 0).map_err(Fault::io(&self.tmp, "write"))?;
+        if sealed.place == SidePlace::Waiting {
+            return Ok(self.blocks);
+        }
         let path = file_path(sealed.dir, sealed.number, self.ext);
         sealed.disk.rename(&self.tmp, &path).map_err(Fault::io(&path, "rename to"))?;
         Ok(self.blocks)

@@ -11,7 +11,7 @@ use queen_record::qhsh::{self, QhshHead, QhshRecord};
 use queen_record::qidx::{self, QidxRecord};
 use queen_record::record::{Head, Kind, MessageRecord, Record, decode};
 
-use super::{BuildError, SealedFile, SideIndex, index_record};
+use super::{BuildError, SealedFile, SideIndex, SidePlace, index_record};
 use crate::file::RamIndex;
 
 const LOG: &str = "/r00000001.qlog";
@@ -102,6 +102,7 @@ impl Fixture {
             number: 1,
             len: self.len,
             seqs: (EntryIndex(5), EntryIndex(5)),
+            place: SidePlace::Own,
         };
         job.build(ram)
     }
