@@ -81,7 +81,9 @@ impl World {
                 format!("dead letter {} of {queue} is gone", self.names.of('D', *id))
             }
             Effect::DeleteChunk { limit } => format!("at most {limit} rows are swept"),
-            Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+            Effect::Noop | Effect::PartitionDelete { .. } | Effect::Watermark(_) => {
+                panic!("nobody plans {effect:?}")
+            }
         }
     }
 

@@ -47,7 +47,9 @@ impl Seen {
             Effect::DlqInsert(_) => "effect: dead letter filed",
             Effect::DlqDelete { .. } => "effect: dead letter removed",
             Effect::DeleteChunk { .. } => "effect: rows swept",
-            Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+            Effect::Noop | Effect::PartitionDelete { .. } | Effect::Watermark(_) => {
+                panic!("nobody plans {effect:?}")
+            }
         };
         self.note(what);
     }

@@ -288,7 +288,9 @@ impl World {
                 Effect::CursorSet(set) => self.route_of(set.id),
                 Effect::CursorDelete { id, .. } => self.route_of(*id),
                 Effect::DeleteChunk { .. } => Route::System,
-                Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+                Effect::Noop | Effect::PartitionDelete { .. } | Effect::Watermark(_) => {
+                    panic!("nobody plans {effect:?}")
+                }
             };
             assert_eq!(*route, wanted, "the log of {effect:?}");
         }
