@@ -15,8 +15,9 @@ pub mod metrics;
 mod node;
 pub mod prepare;
 pub mod recover;
+pub mod retention;
 mod service;
 mod views;
 
-pub use node::{Node, NodeOptions, NodeParts, StartError};
+pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use service::{Broker, BrokerOptions};

@@ -11,6 +11,7 @@ use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
 use queen_record::ids::{LogId, Micros, Offset, PartitionId, QueueId, TxHash};
+use queen_state::{Partition, State};
 
 use crate::cipher::{self, CipherError, Vault};
 
@@ -40,6 +41,41 @@ pub enum LookupError {
     },
 }
 
+/// A partition, and what of it was there when a question was asked: below, records may be reclaimed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its `txns_start`.
+    pub from: Offset,
+}
+
+impl Known {
+    /// As the state has it now.
+    pub fn of(state: &State, partition: PartitionId) -> Self {
+        let from = state.partition(partition).map_or(Offset(0), Partition::txns_start);
+        Self { partition, from }
+    }
+
+    /// Whether records that the question was about may have been reclaimed since: that they were not found, or could
+    /// not be read, says nothing then.
+    pub fn is_overtaken(&self, state: &State) -> bool {
+        state.partition(self.partition).is_none_or(|row| row.txns_start() > self.from)
+    }
+
+    /// An answer, or an empty one when what failed may be gone: then the question comes up again.
+    pub(crate) fn unless_overtaken<T: Default>(
+        &self,
+        state: &State,
+        answer: Result<T, LookupError>,
+    ) -> Result<T, LookupError> {
+        match answer {
+            Err(_) if self.is_overtaken(state) => Ok(T::default()),
+            answer => answer,
+        }
+    }
+}
+
 /// A question.
 #[derive(Debug)]
 pub enum Lookup {
@@ -48,7 +84,7 @@ pub enum Lookup {
         /// The push, and which of its parts.
         push: (u64, usize),
         /// The partition.
-        partition: PartitionId,
+        of: Known,
         /// Routes to its log.
         route: QueueId,
         /// The hashes.
@@ -70,7 +106,7 @@ pub enum Lookup {
         /// The ack, and which of its calls.
         ack: (u64, usize),
         /// The partition.
-        partition: PartitionId,
+        of: Known,
         /// What to find.
         question: AckQuestion,
     },
@@ -83,6 +119,8 @@ pub enum Found {
     Originals {
         /// As asked.
         push: (u64, usize),
+        /// As asked.
+        of: Known,
         /// What was found under each hash.
         facts: Result<PushFacts, LookupError>,
     },
@@ -97,6 +135,8 @@ pub enum Found {
     Offsets {
         /// As asked.
         ack: (u64, usize),
+        /// As asked.
+        of: Known,
         /// Offsets of each hash, ascending.
         offsets: Result<Vec<(TxHash, Vec<Offset>)>, LookupError>,
     },
@@ -104,6 +144,8 @@ pub enum Found {
     Messages {
         /// As asked.
         ack: (u64, usize),
+        /// As asked.
+        of: Known,
         /// The messages.
         messages: Result<Vec<(Offset, DeadMessage)>, LookupError>,
     },
@@ -148,38 +190,34 @@ impl Reader {
     /// Answers a question; may wait for the disk.
     pub fn answer(&self, lookup: Lookup) -> Found {
         match lookup {
-            Lookup::Originals { push, partition, route, questions } => {
-                let facts = self.originals(self.log(route, partition), partition, &questions);
-                Found::Originals { push, facts }
+            Lookup::Originals { push, of, route, questions } => {
+                let facts = self.originals(self.log(route, of.partition), of, &questions);
+                Found::Originals { push, of, facts }
             }
             Lookup::Claim { pop, claim, bytes_max, sealed } => {
                 let read = self.read_claim(&claim, bytes_max);
                 let open = |read| cipher::claim::open(&self.vault, claim.partition, read);
                 Found::Claim { pop, read: if sealed { read.and_then(open) } else { read } }
             }
-            Lookup::Ack { ack, partition, question } => match question {
-                AckQuestion::Offsets { route, hashes, from, to } => {
-                    let log = self.log(route, partition);
-                    let range = from..Offset(to.0.saturating_add(1));
-                    let offsets = self.offsets(log, partition, hashes, range);
-                    Found::Offsets { ack, offsets }
-                }
-                AckQuestion::Messages { route, offsets } => {
-                    let log = self.log(route, partition);
-                    let messages = offsets
-                        .into_iter()
-                        .map(|offset| Ok((offset, self.dead_message(log, partition, offset)?)))
-                        .collect();
-                    Found::Messages { ack, messages }
-                }
-            },
+            Lookup::Ack { ack, of, question: AckQuestion::Offsets { route, hashes, from, to } } => {
+                let log = self.log(route, of.partition);
+                let range = from..Offset(to.0.saturating_add(1));
+                let offsets = self.offsets(log, of.partition, hashes, range);
+                Found::Offsets { ack, of, offsets }
+            }
+            Lookup::Ack { ack, of, question: AckQuestion::Messages { route, offsets } } => {
+                let log = self.log(route, of.partition);
+                let message = |offset| Ok((offset, self.dead_message(log, of.partition, offset)?));
+                let messages = offsets.into_iter().map(message).collect();
+                Found::Messages { ack, of, messages }
+            }
         }
     }
 
     fn originals(
         &self,
         log: LogId,
-        partition: PartitionId,
+        Known { partition, from }: Known,
         questions: &[HashQuestion],
     ) -> Result<PushFacts, LookupError> {
         let mut facts = PushFacts::default();
@@ -187,9 +225,8 @@ impl Reader {
             let mut found: Vec<Original> = Vec::new();
             for band in &question.bands {
                 let within = SeqRange { from: band.from, to: band.to };
-                let everywhere = Offset(0)..Offset(u64::MAX);
-                let hits =
-                    self.qlog.find_hash(log, partition, question.hash, within, everywhere)?;
+                let known = from..Offset(u64::MAX);
+                let hits = self.qlog.find_hash(log, partition, question.hash, within, known)?;
                 for hit in hits {
                     if found.iter().all(|known| known.offset != hit.offset) {
                         let id = self.message(log, partition, hit.offset, |frame| frame.id)?;
@@ -281,7 +318,7 @@ impl Reader {
             ClaimFrom::Offset(offset) => Some(offset),
             ClaimFrom::Time(time) => {
                 let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
-                found.map(|(offset, _)| offset)
+                found.map(|(offset, _)| offset.max(claim.start))
             }
         };
         let Some(from) = from else {

@@ -4,6 +4,8 @@ use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Level, Metadata, Recorder, SharedString, Unit,
 };
 
+use crate::cycle::RetentionDone;
+
 /// Handles of the broker's series; described in `docs/metrics.md`.
 pub struct BrokerMetrics {
     /// `queen_raft_plan_seconds`.
@@ -48,6 +50,16 @@ pub struct BrokerMetrics {
     pub ram_rows: [Gauge; 2],
     /// `queen_raft_checksum_failures_total`.
     pub checksum_failures: Counter,
+    /// `queen_retention_messages_total`.
+    pub removed_messages: Counter,
+    /// `queen_retention_bytes_total`.
+    pub removed_bytes: Counter,
+    /// `queen_retention_partitions_total`.
+    pub removed_partitions: Counter,
+    /// `queen_retention_proposals_total`, by outcome: moved, removed, overtaken, `not_due`.
+    pub retention_proposals: [Counter; 4],
+    /// `queen_retention_round_seconds`.
+    pub retention_round: Histogram,
     /// `queen_encryption_total`, by outcome: sealed, opened, failed.
     pub encryption: [Counter; 3],
     /// `queen_raft_admit_bytes`.
@@ -79,6 +91,15 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_raft_durable_point_seconds", "summary", "time of one durable point, cut to commit"),
     ("queen_raft_store_ram_rows", "gauge", "rows by kind: partitions, dirty"),
     ("queen_raft_checksum_failures_total", "counter", "reads that met damaged bytes"),
+    ("queen_retention_messages_total", "counter", "messages removed by retention"),
+    ("queen_retention_bytes_total", "counter", "retained bytes that those messages counted"),
+    ("queen_retention_partitions_total", "counter", "disused partitions removed"),
+    (
+        "queen_retention_proposals_total",
+        "counter",
+        "proposals of retention by outcome: moved, removed, overtaken, not_due",
+    ),
+    ("queen_retention_round_seconds", "summary", "time of one walk over all partitions"),
     ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
     ("queen_raft_admit_bytes", "gauge", "bytes of writes admitted and not answered"),
     ("queen_raft_admit_total", "counter", "writes by outcome: refused"),
@@ -127,10 +148,28 @@ impl BrokerMetrics {
             ram_rows: ["partitions", "dirty"]
                 .map(|of| gauge(&kind("queen_raft_store_ram_rows", of))),
             checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
+            removed_messages: counter(&key("queen_retention_messages_total")),
+            removed_bytes: counter(&key("queen_retention_bytes_total")),
+            removed_partitions: counter(&key("queen_retention_partitions_total")),
+            retention_proposals: ["moved", "removed", "overtaken", "not_due"]
+                .map(|of| counter(&outcome("queen_retention_proposals_total", of))),
+            retention_round: summary("queen_retention_round_seconds"),
             encryption: ["sealed", "opened", "failed"]
                 .map(|of| counter(&outcome("queen_encryption_total", of))),
             admit_bytes: gauge(&key("queen_raft_admit_bytes")),
             admit_refused: counter(&outcome("queen_raft_admit_total", "refused")),
         }
+    }
+
+    /// Counts what retention did in one round.
+    pub(crate) fn retained(&self, done: &RetentionDone) {
+        self.removed_messages.increment(done.messages);
+        self.removed_bytes.increment(done.bytes);
+        self.removed_partitions.increment(done.partitions);
+        let [moved, removed, overtaken, not_due] = &self.retention_proposals;
+        moved.increment(done.moved);
+        removed.increment(done.partitions);
+        overtaken.increment(done.overtaken);
+        not_due.increment(done.not_due);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
+use crate::retention::{self, Scanner, ScannerOptions};
 use crate::service::{Broker, BrokerOptions};
 use crate::views::Sampled;
 use crate::{checkpoint, recover};
@@ -51,6 +52,8 @@ pub struct NodeOptions {
     pub qlog: queen_qlog::Options,
     /// The cycle.
     pub cycle: CycleLimits,
+    /// How retention looks for what is too old; `None` removes nothing.
+    pub retention: Option<RetentionOptions>,
     /// The front door.
     pub broker: BrokerOptions,
     /// Commands that may wait for the next cycle; one more is refused.
@@ -61,6 +64,29 @@ pub struct NodeOptions {
     pub durable_every_bytes: u64,
     /// Threads that answer questions to the logs.
     pub lookup_threads: usize,
+}
+
+/// How retention looks for what is too old. The cycle's limits say when a partition is disused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionOptions {
+    /// Least time between the starts of two walks.
+    pub interval: Duration,
+    /// Partitions walked a second at most.
+    pub partitions_per_s: u64,
+    /// Appends that one step moves a partition by at most.
+    pub appends_max: usize,
+}
+
+impl RetentionOptions {
+    /// The walk, over queues that the cycle judges by `limits`.
+    pub fn scanner(&self, limits: &CycleLimits) -> Scanner {
+        Scanner::new(ScannerOptions {
+            interval_us: i64::try_from(self.interval.as_micros()).unwrap_or(i64::MAX),
+            partitions_per_s: self.partitions_per_s,
+            appends_max: self.appends_max,
+            terms: limits.retention_terms(),
+        })
+    }
 }
 
 /// Why a node does not start. The text is the operator's line.
@@ -96,6 +122,8 @@ pub struct Node {
     core: Option<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     stop_background: Sender<()>,
+    /// Dropped to end the retention thread.
+    stop_retention: Option<Sender<()>>,
 }
 
 impl Node {
@@ -131,6 +159,7 @@ impl Node {
             metrics,
             applied: AtomicU64::new(last.0),
             durable: AtomicU64::new(opened.durable.0),
+            proposals_waiting: AtomicUsize::new(0),
             failed: Mutex::new(None),
             damaged: Mutex::new(None),
             arrivals: Arc::default(),
@@ -167,6 +196,12 @@ impl Node {
             let shared = shared.clone();
             move || background(&shared, &background_stopped)
         })?);
+        let (stop_retention, retention_stopped) = bounded::<()>(0);
+        if let Some(retention) = options.retention {
+            let (shared, scanner) = (shared.clone(), retention.scanner(&options.cycle));
+            let run = move || retention::run(&shared, scanner, &retention_stopped);
+            others.push(spawn("retention", run)?);
+        }
         for _ in 0..options.lookup_threads.max(1) {
             let (shared, questions) = (shared.clone(), questions.clone());
             others.push(spawn("lookup", move || answer_lookups(&shared, &questions))?);
@@ -174,7 +209,8 @@ impl Node {
         let core = Some(spawn("core", move || core.run())?);
         let ids = ids.unwrap_or_else(|| Arc::new(ClockIds::new(clock)));
         let api = Arc::new(Broker::new(shared.clone(), ids, options.broker));
-        Ok(Self { shared, api, core, others, stop_background })
+        let stop_retention = Some(stop_retention);
+        Ok(Self { shared, api, core, others, stop_background, stop_retention })
     }
 
     /// What the edges call.
@@ -223,6 +259,7 @@ impl Node {
         }
         // It is full when the thread was told before, and closed when it has ended.
         let _told = self.stop_background.try_send(());
+        self.stop_retention = None;
         for thread in self.others.drain(..) {
             panicked |= thread.join().is_err();
         }

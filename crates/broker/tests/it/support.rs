@@ -12,7 +12,9 @@ use queen_broker::api::{
 use queen_broker::cipher::EncryptionKey;
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
-use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, StartError};
+use queen_broker::{
+    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, StartError,
+};
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
 use queen_record::ids::{Micros, PartitionId, Tenant, Uuid};
@@ -27,6 +29,10 @@ pub(crate) struct Rig {
     ids: Option<Arc<dyn MintIds>>,
     /// For the next start.
     pub(crate) key: Option<EncryptionKey>,
+    /// For the next start.
+    pub(crate) retention: Option<RetentionOptions>,
+    /// For the next start.
+    pub(crate) cycle: CycleLimits,
     node: Option<Node>,
 }
 
@@ -38,7 +44,7 @@ impl Rig {
     pub(crate) fn with(clock: Arc<ManualClock>, ids: Option<Arc<dyn MintIds>>) -> Self {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
-        let mut rig = Self { disk, clock, ids, key: None, node: None };
+        let mut rig = Self::stopped(disk, clock, ids, None);
         rig.restart();
         rig
     }
@@ -53,7 +59,28 @@ impl Rig {
     /// What another rig would be on this disk; not started.
     pub(crate) fn over(disk: SimDisk, like: &Self) -> Self {
         let (clock, ids, key) = (like.clock.clone(), like.ids.clone(), like.key.clone());
-        Self { disk, clock, ids, key, node: None }
+        Self::stopped(disk, clock, ids, key)
+    }
+
+    fn stopped(
+        disk: SimDisk,
+        clock: Arc<ManualClock>,
+        ids: Option<Arc<dyn MintIds>>,
+        key: Option<EncryptionKey>,
+    ) -> Self {
+        let cycle = CycleLimits::default();
+        Self { disk, clock, ids, key, retention: None, cycle, node: None }
+    }
+
+    /// A node that removes what is too old.
+    pub(crate) fn with_retention(appends_max: usize, cycle: CycleLimits) -> Self {
+        let mut rig = Self::new();
+        let interval = Duration::from_millis(1);
+        rig.retention =
+            Some(RetentionOptions { interval, partitions_per_s: 1_000_000, appends_max });
+        rig.cycle = cycle;
+        rig.restart();
+        rig
     }
 
     /// Stops in order and starts again with this key.
@@ -68,7 +95,8 @@ impl Rig {
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
-        let options = NodeOptions { encryption_key: self.key.clone(), ..options() };
+        let (key, retention, cycle) = (self.key.clone(), self.retention, self.cycle);
+        let options = NodeOptions { encryption_key: key, retention, cycle, ..options() };
         Node::open(&options, parts, &NoopRecorder)
     }
 
@@ -172,6 +200,7 @@ fn options() -> NodeOptions {
             ..queen_qlog::Options::new(dir().join("qlog"))
         },
         cycle: CycleLimits::default(),
+        retention: None,
         broker: BrokerOptions {
             zstd_level: 1,
             admit_bytes_max: 0,

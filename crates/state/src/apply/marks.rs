@@ -34,10 +34,11 @@ impl State {
         marks.rows_start = marks.rows_start.max(moved.rows_start.0);
         let txns_start = moved.txns_start.0.min(marks.log_start);
         marks.txns_start = marks.txns_start.max(txns_start);
-        let freed = match moved.log_start == next {
+        let freed = if moved.log_start == next {
             // Whatever the appends were said to count: nothing is left.
-            true => row.retained_bytes,
-            false => i64::try_from(moved.freed).unwrap_or(i64::MAX).min(row.retained_bytes),
+            row.retained_bytes
+        } else {
+            i64::try_from(moved.freed).unwrap_or(i64::MAX).min(row.retained_bytes)
         };
         if rises {
             row.retained_bytes -= freed;
