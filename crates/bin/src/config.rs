@@ -200,6 +200,20 @@ settings! {
         answer_at_commit: bool = ["QUEEN_RAFT_ANSWER_AT_COMMIT"], "true", ANY, "",
             "Accepted and ignored: an answer always waits for its entry to be applied here";
     }
+    "retention" {
+        retention_scan: bool = ["QUEEN_RAFT_RETENTION_SCAN"], "true", ANY, "",
+            "Look for messages that are too old and partitions that nobody uses; false removes nothing";
+        retention_interval_ms: u64 = ["RETENTION_INTERVAL"], "5000", (1, 86_400_000), "ms",
+            "Least time between the starts of two walks over all partitions";
+        retention_batch_size: u64 = ["RETENTION_BATCH_SIZE"], "1000", (1, 1 << 20), "pushes",
+            "Pushes that one step moves a partition by; one with more due is looked at again 40 ms later";
+        retention_scan_per_s: u64 = ["QUEEN_RAFT_RETENTION_SCAN_PER_S"], "50000", (1, 1 << 30),
+            "partitions/s", "Partitions walked per second";
+        cleanup_enabled: bool = ["QUEEN_PARTITION_CLEANUP_ENABLED"], "true", ANY, "",
+            "Remove partitions that are empty and that nobody used for `PARTITION_CLEANUP_DAYS`";
+        cleanup_days: u64 = ["PARTITION_CLEANUP_DAYS"], "30", (0, 36_500), "days",
+            "Age at which an empty partition that nobody uses is removed; 0 is at once";
+    }
     "consumption" {
         idle_unload_s: u64 = ["QUEEN_CONSUME_IDLE_UNLOAD_S"], "600", (0, 31_536_000), "s",
             "A consumer group that nobody used for this long leaves memory; 0 never";

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use metrics::{NoopRecorder, Recorder};
 use queen_broker::cycle::CycleLimits;
-use queen_broker::{Broker, BrokerOptions, Node, NodeOptions, NodeParts, ScrubPace, SpaceLimits};
+use queen_broker::{
+    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
+};
 use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
 use queen_planner::limits::Limits;
@@ -92,6 +94,8 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
+const DAY_S: u64 = 86_400;
+
 fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
     let size = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -121,8 +125,14 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
             pop_margin_us: signed(settings.pop_reply_margin_ms).saturating_mul(1000),
             idle_unload_s: signed(settings.idle_unload_s),
             hash_window_min_s: signed(settings.txn_window_min_s),
+            cleanup_s: settings.cleanup_enabled.then(|| signed(settings.cleanup_days * DAY_S)),
             ..CycleLimits::default()
         },
+        retention: settings.retention_scan.then(|| RetentionOptions {
+            interval: Duration::from_millis(settings.retention_interval_ms),
+            partitions_per_s: settings.retention_scan_per_s,
+            appends_max: size(settings.retention_batch_size),
+        }),
         broker: BrokerOptions {
             zstd_level: i32::try_from(settings.zstd_level).unwrap_or(1),
             admit_bytes_max: size(settings.admit_max_mb << 20),

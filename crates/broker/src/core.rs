@@ -4,7 +4,7 @@
 //! that wakes costs more than the stage, and requests gather just as well while this thread waits for the disk.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: BrokerMetrics,
     pub(crate) applied: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// Proposals of retention that wait to be judged.
+    pub(crate) proposals_waiting: AtomicUsize,
     /// Why the node stopped, once it has.
     pub(crate) failed: Mutex<Option<String>>,
     /// Damage that a read met: the node serves the rest, and says so in its health.
@@ -185,6 +187,10 @@ impl Core {
         for lookup in round.lookups {
             // The workers live as long as this thread: they end when it drops the sender.
             self.lookups.send(lookup).map_err(|_| "the lookup workers are gone".to_owned())?;
+        }
+        if round.retention.judged > 0 {
+            self.shared.proposals_waiting.fetch_sub(round.retention.judged, Ordering::AcqRel);
+            self.shared.metrics.retained(&round.retention);
         }
         if let Some(damage) = round.damage {
             self.shared.damaged_read(&damage);

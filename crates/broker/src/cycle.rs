@@ -11,6 +11,7 @@ mod acks;
 mod admin;
 mod pops;
 mod pushes;
+mod retention;
 mod transactions;
 mod waiters;
 
@@ -25,6 +26,7 @@ use queen_planner::filter::{Band, DuplicateFilter};
 use queen_planner::limits::Limits;
 use queen_planner::overlay::Overlay;
 use queen_planner::push::IdOrder;
+use queen_planner::retention::{Proposal, RetentionTerms};
 use queen_record::ids::{EntryIndex, Micros};
 use queen_state::State;
 use tokio::sync::oneshot;
@@ -41,6 +43,7 @@ use pops::PendingPop;
 pub use pops::{ClaimData, PopCommand, PopGranted};
 use pushes::PendingPush;
 pub use pushes::{PartAnswer, PushCommand};
+pub use retention::RetentionDone;
 use transactions::PendingTransaction;
 pub use transactions::{TransactionCommand, TransactionOutcome};
 use waiters::Waiters;
@@ -78,6 +81,8 @@ pub enum Input {
     Resubscribe(ResubscribeCommand),
     /// A group's cursors to be moved.
     Seek(SeekCommand),
+    /// What retention may remove.
+    Retention(Vec<Proposal>),
     /// An answer from the logs.
     Found(Found),
     /// The node stops: parked pops are answered empty, and later ones at once.
@@ -104,6 +109,17 @@ pub struct CycleLimits {
     pub idle_unload_s: i64,
     /// Seconds for which a hash is kept whatever the queues' windows say.
     pub hash_window_min_s: i64,
+    /// Seconds after which a partition that nobody uses is removed; `None` never.
+    pub cleanup_s: Option<i64>,
+    /// Proposals of retention that one plan judges.
+    pub proposals_max: usize,
+}
+
+impl CycleLimits {
+    /// What retention goes by.
+    pub fn retention_terms(&self) -> RetentionTerms {
+        RetentionTerms { hash_window_min_s: self.hash_window_min_s, cleanup_s: self.cleanup_s }
+    }
 }
 
 impl Default for CycleLimits {
@@ -116,6 +132,8 @@ impl Default for CycleLimits {
             pop_margin_us: 50_000,
             idle_unload_s: 600,
             hash_window_min_s: 900,
+            cleanup_s: Some(30 * 86_400),
+            proposals_max: 1024,
         }
     }
 }
@@ -127,6 +145,8 @@ pub struct Planned {
     pub entry: Option<(Entry, Vec<Route>)>,
     /// Questions to the logs; each answer comes back as [`Input::Found`].
     pub lookups: Vec<Lookup>,
+    /// What retention did.
+    pub retention: RetentionDone,
 }
 
 /// An answer that waits for its entry.
@@ -159,6 +179,8 @@ pub struct Cycle {
     after: VecDeque<(u64, Vec<Ready>)>,
     /// Commands that did not fit the last plan.
     left_over: VecDeque<Input>,
+    /// What retention may remove, to be judged.
+    proposed_retention: VecDeque<Proposal>,
     /// Plans up to which the log was complete when the questions now under way were asked.
     asked: BTreeMap<u64, u32>,
     revoke: Vec<pops::Revoke>,
@@ -192,6 +214,7 @@ impl Cycle {
             deadlines: BTreeSet::new(),
             after: VecDeque::new(),
             left_over: VecDeque::new(),
+            proposed_retention: VecDeque::new(),
             asked: BTreeMap::new(),
             revoke: Vec::new(),
             handed_out: VecDeque::new(),
@@ -228,6 +251,7 @@ impl Cycle {
         self.serve_woken(state, reader, &mut draft);
         self.time_out_pops(state, now);
         self.engine.flush(self.proposed + 1, &mut draft);
+        let retention = self.judge_retention(state, &mut draft);
         if state.has_garbage() {
             let limit = self.limits.sweep_rows_max;
             draft.add(Effect::DeleteChunk { limit }, Route::System, 16);
@@ -242,7 +266,7 @@ impl Cycle {
                 }
             }
         }
-        Planned { entry, lookups: std::mem::take(&mut self.lookups) }
+        Planned { entry, lookups: std::mem::take(&mut self.lookups), retention }
     }
 
     fn take(&mut self, state: &State, reader: &Reader, draft: &mut Draft<'_>, input: Input) {
@@ -259,6 +283,7 @@ impl Cycle {
             Input::DeleteLetters(command) => self.delete_letters(state, draft, command),
             Input::Resubscribe(command) => self.resubscribe(state, draft, command),
             Input::Seek(command) => self.seek(state, draft, command),
+            Input::Retention(proposals) => self.propose_retention(proposals),
             Input::Found(found) => self.found(state, reader, draft, found),
             Input::Stop => self.stop_pops(state),
         }
@@ -266,10 +291,19 @@ impl Cycle {
 
     fn found(&mut self, state: &State, reader: &Reader, draft: &mut Draft<'_>, found: Found) {
         match found {
-            Found::Originals { push, facts } => self.originals_found(state, draft, push, facts),
+            Found::Originals { push, of, facts } => {
+                let facts = of.unless_overtaken(state, facts);
+                self.originals_found(state, draft, push, facts);
+            }
             Found::Claims { pop, reads } => self.claims_read(state, reader, draft, pop, reads),
-            Found::Offsets { ack, offsets } => self.offsets_found(state, draft, ack, offsets),
-            Found::Messages { ack, messages } => self.messages_found(state, draft, ack, messages),
+            Found::Offsets { ack, of, offsets } => {
+                let offsets = of.unless_overtaken(state, offsets);
+                self.offsets_found(state, draft, ack, offsets);
+            }
+            Found::Messages { ack, of, messages } => {
+                let messages = of.unless_overtaken(state, messages);
+                self.messages_found(state, draft, ack, messages);
+            }
         }
     }
 
@@ -341,6 +375,7 @@ impl Cycle {
     /// Whether another plan should follow at once.
     pub fn has_work(&self, state: &State) -> bool {
         !self.left_over.is_empty()
+            || !self.proposed_retention.is_empty()
             || !self.revoke.is_empty()
             || self.waiters.any_woken(&self.engine)
             || state.has_garbage()

@@ -16,12 +16,13 @@ mod node;
 pub mod prepare;
 mod reclaim;
 pub mod recover;
+pub mod retention;
 mod scrub;
 mod service;
 mod space;
 mod views;
 
-pub use node::{Node, NodeOptions, NodeParts, StartError};
+pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};
 pub use space::SpaceLimits;

@@ -13,6 +13,7 @@ use queen_qlog::{Qlog, ReadError, ReadLimit, SeqRange, StoredRecord};
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::{FrameRef, Frames};
 use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
+use queen_state::{Partition, State};
 
 use crate::cipher::{CipherError, Vault};
 pub use claims::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom};
@@ -43,6 +44,41 @@ pub enum LookupError {
     },
 }
 
+/// A partition, and what of it was there when a question was asked: below, records may be reclaimed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its `txns_start`.
+    pub from: Offset,
+}
+
+impl Known {
+    /// As the state has it now.
+    pub fn of(state: &State, partition: PartitionId) -> Self {
+        let from = state.partition(partition).map_or(Offset(0), Partition::txns_start);
+        Self { partition, from }
+    }
+
+    /// Whether records that the question was about may have been reclaimed since: that they were not found, or could
+    /// not be read, says nothing then.
+    pub fn is_overtaken(&self, state: &State) -> bool {
+        state.partition(self.partition).is_none_or(|row| row.txns_start() > self.from)
+    }
+
+    /// An answer, or an empty one when what failed may be gone: then the question comes up again.
+    pub(crate) fn unless_overtaken<T: Default>(
+        &self,
+        state: &State,
+        answer: Result<T, LookupError>,
+    ) -> Result<T, LookupError> {
+        match answer {
+            Err(_) if self.is_overtaken(state) => Ok(T::default()),
+            answer => answer,
+        }
+    }
+}
+
 /// A question.
 #[derive(Debug)]
 pub enum Lookup {
@@ -51,7 +87,7 @@ pub enum Lookup {
         /// The push, and which of its parts.
         push: (u64, usize),
         /// The partition.
-        partition: PartitionId,
+        of: Known,
         /// Routes to its log.
         route: QueueId,
         /// The hashes.
@@ -71,7 +107,7 @@ pub enum Lookup {
         /// The ack, and which of its calls.
         ack: (u64, usize),
         /// The partition.
-        partition: PartitionId,
+        of: Known,
         /// What to find.
         question: AckQuestion,
     },
@@ -84,6 +120,8 @@ pub enum Found {
     Originals {
         /// As asked.
         push: (u64, usize),
+        /// As asked.
+        of: Known,
         /// What was found under each hash.
         facts: Result<PushFacts, LookupError>,
     },
@@ -98,6 +136,8 @@ pub enum Found {
     Offsets {
         /// As asked.
         ack: (u64, usize),
+        /// As asked.
+        of: Known,
         /// Offsets of each hash, ascending.
         offsets: Result<Vec<(TxHash, Vec<Offset>)>, LookupError>,
     },
@@ -105,6 +145,8 @@ pub enum Found {
     Messages {
         /// As asked.
         ack: (u64, usize),
+        /// As asked.
+        of: Known,
         /// The messages.
         messages: Result<Vec<(Offset, DeadMessage)>, LookupError>,
     },
@@ -140,37 +182,33 @@ impl Reader {
     /// Answers a question; may wait for the disk.
     pub fn answer(&self, lookup: Lookup) -> Found {
         match lookup {
-            Lookup::Originals { push, partition, route, questions } => {
-                let facts = self.originals(self.log(route, partition), partition, &questions);
-                Found::Originals { push, facts }
+            Lookup::Originals { push, of, route, questions } => {
+                let facts = self.originals(self.log(route, of.partition), of, &questions);
+                Found::Originals { push, of, facts }
             }
             Lookup::Claims { pop, claims, mut room } => {
                 let read = |asked: ClaimLookup| (asked.at, self.claim(&asked, &mut room));
                 Found::Claims { pop, reads: claims.into_iter().map(read).collect() }
             }
-            Lookup::Ack { ack, partition, question } => match question {
-                AckQuestion::Offsets { route, hashes, from, to } => {
-                    let log = self.log(route, partition);
-                    let range = from..Offset(to.0.saturating_add(1));
-                    let offsets = self.offsets(log, partition, hashes, range);
-                    Found::Offsets { ack, offsets }
-                }
-                AckQuestion::Messages { route, offsets } => {
-                    let log = self.log(route, partition);
-                    let messages = offsets
-                        .into_iter()
-                        .map(|offset| Ok((offset, self.dead_message(log, partition, offset)?)))
-                        .collect();
-                    Found::Messages { ack, messages }
-                }
-            },
+            Lookup::Ack { ack, of, question: AckQuestion::Offsets { route, hashes, from, to } } => {
+                let log = self.log(route, of.partition);
+                let range = from..Offset(to.0.saturating_add(1));
+                let offsets = self.offsets(log, of.partition, hashes, range);
+                Found::Offsets { ack, of, offsets }
+            }
+            Lookup::Ack { ack, of, question: AckQuestion::Messages { route, offsets } } => {
+                let log = self.log(route, of.partition);
+                let message = |offset| Ok((offset, self.dead_message(log, of.partition, offset)?));
+                let messages = offsets.into_iter().map(message).collect();
+                Found::Messages { ack, of, messages }
+            }
         }
     }
 
     fn originals(
         &self,
         log: LogId,
-        partition: PartitionId,
+        Known { partition, from }: Known,
         questions: &[HashQuestion],
     ) -> Result<PushFacts, LookupError> {
         let mut facts = PushFacts::default();
@@ -178,9 +216,8 @@ impl Reader {
             let mut found: Vec<Original> = Vec::new();
             for band in &question.bands {
                 let within = SeqRange { from: band.from, to: band.to };
-                let everywhere = Offset(0)..Offset(u64::MAX);
-                let hits =
-                    self.qlog.find_hash(log, partition, question.hash, within, everywhere)?;
+                let known = from..Offset(u64::MAX);
+                let hits = self.qlog.find_hash(log, partition, question.hash, within, known)?;
                 for hit in hits {
                     if found.iter().all(|known| known.offset != hit.offset) {
                         let id = self.message(log, partition, hit.offset, |frame| frame.id)?;

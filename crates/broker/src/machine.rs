@@ -13,7 +13,7 @@ use queen_record::layout::SYSTEM_LOG;
 use queen_state::State;
 
 use crate::arrivals::Arrivals;
-use crate::cycle::{Cycle, Input};
+use crate::cycle::{Cycle, Input, RetentionDone};
 use crate::lookup::{Lookup, Reader};
 
 /// A node's moving parts.
@@ -34,6 +34,8 @@ pub struct Round {
     pub answered: usize,
     /// Entries applied.
     pub applied: u64,
+    /// What retention did.
+    pub retention: RetentionDone,
     /// Damage that a read met.
     pub damage: Option<String>,
     /// How long each stage took.
@@ -111,6 +113,7 @@ impl Machine {
         };
         round.took.plan = started.elapsed();
         round.lookups = planned.lookups;
+        round.retention = planned.retention;
         round.damage = self.cycle.take_damage();
         if let Some((entry, routes)) = planned.entry {
             let logs = routes.iter().map(|route| self.log_of(*route)).collect();

@@ -4,6 +4,8 @@ use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Level, Metadata, Recorder, SharedString, Unit,
 };
 
+use crate::cycle::RetentionDone;
+
 /// Handles of the broker's series; described in `docs/metrics.md`.
 pub struct BrokerMetrics {
     /// `queen_raft_plan_seconds`.
@@ -54,6 +56,16 @@ pub struct BrokerMetrics {
     pub scrub_bytes: Counter,
     /// `queen_raft_log_scrub_age_seconds`.
     pub scrub_age: Gauge,
+    /// `queen_retention_messages_total`.
+    pub removed_messages: Counter,
+    /// `queen_retention_bytes_total`.
+    pub removed_bytes: Counter,
+    /// `queen_retention_partitions_total`.
+    pub removed_partitions: Counter,
+    /// `queen_retention_proposals_total`, by outcome: moved, removed, overtaken, `not_due`.
+    pub retention_proposals: [Counter; 4],
+    /// `queen_retention_round_seconds`.
+    pub retention_round: Histogram,
     /// `queen_encryption_total`, by outcome: sealed, opened, failed.
     pub encryption: [Counter; 3],
     /// `queen_raft_reclaimed_bytes_total`.
@@ -102,6 +114,15 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
         "bytes of sealed logs read again and found sound",
     ),
     ("queen_raft_log_scrub_age_seconds", "gauge", "time since all sealed logs had been read again"),
+    ("queen_retention_messages_total", "counter", "messages removed by retention"),
+    ("queen_retention_bytes_total", "counter", "retained bytes that those messages counted"),
+    ("queen_retention_partitions_total", "counter", "disused partitions removed"),
+    (
+        "queen_retention_proposals_total",
+        "counter",
+        "proposals of retention by outcome: moved, removed, overtaken, not_due",
+    ),
+    ("queen_retention_round_seconds", "summary", "time of one walk over all partitions"),
     ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
     ("queen_raft_reclaimed_bytes_total", "counter", "bytes of log files given back"),
     (
@@ -160,6 +181,12 @@ impl BrokerMetrics {
             checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
             scrub_bytes: counter(&key("queen_raft_log_scrub_bytes_total")),
             scrub_age: gauge(&key("queen_raft_log_scrub_age_seconds")),
+            removed_messages: counter(&key("queen_retention_messages_total")),
+            removed_bytes: counter(&key("queen_retention_bytes_total")),
+            removed_partitions: counter(&key("queen_retention_partitions_total")),
+            retention_proposals: ["moved", "removed", "overtaken", "not_due"]
+                .map(|of| counter(&outcome("queen_retention_proposals_total", of))),
+            retention_round: summary("queen_retention_round_seconds"),
             encryption: ["sealed", "opened", "failed"]
                 .map(|of| counter(&outcome("queen_encryption_total", of))),
             reclaimed_bytes: counter(&key("queen_raft_reclaimed_bytes_total")),
@@ -169,5 +196,17 @@ impl BrokerMetrics {
             admit_bytes: gauge(&key("queen_raft_admit_bytes")),
             admit_refused: counter(&outcome("queen_raft_admit_total", "refused")),
         }
+    }
+
+    /// Counts what retention did in one round.
+    pub(crate) fn retained(&self, done: &RetentionDone) {
+        self.removed_messages.increment(done.messages);
+        self.removed_bytes.increment(done.bytes);
+        self.removed_partitions.increment(done.partitions);
+        let [moved, removed, overtaken, not_due] = &self.retention_proposals;
+        moved.increment(done.moved);
+        removed.increment(done.partitions);
+        overtaken.increment(done.overtaken);
+        not_due.increment(done.not_due);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
+use crate::retention::{self, Scanner, ScannerOptions};
 use crate::scrub::{self, ScrubPace};
 use crate::service::{Broker, BrokerOptions};
 use crate::space::{self, Ballast, DiskGate, SpaceLimits};
@@ -54,6 +55,8 @@ pub struct NodeOptions {
     pub qlog: queen_qlog::Options,
     /// The cycle.
     pub cycle: CycleLimits,
+    /// How retention looks for what is too old; `None` removes nothing.
+    pub retention: Option<RetentionOptions>,
     /// The front door.
     pub broker: BrokerOptions,
     /// Commands that may wait for the next cycle; one more is refused.
@@ -70,6 +73,29 @@ pub struct NodeOptions {
     pub space: SpaceLimits,
     /// When log files give their space back.
     pub reclaim: queen_reclaim::Options,
+}
+
+/// How retention looks for what is too old. The cycle's limits say when a partition is disused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionOptions {
+    /// Least time between the starts of two walks.
+    pub interval: Duration,
+    /// Partitions walked a second at most.
+    pub partitions_per_s: u64,
+    /// Appends that one step moves a partition by at most.
+    pub appends_max: usize,
+}
+
+impl RetentionOptions {
+    /// The walk, over queues that the cycle judges by `limits`.
+    pub fn scanner(&self, limits: &CycleLimits) -> Scanner {
+        Scanner::new(ScannerOptions {
+            interval_us: i64::try_from(self.interval.as_micros()).unwrap_or(i64::MAX),
+            partitions_per_s: self.partitions_per_s,
+            appends_max: self.appends_max,
+            terms: limits.retention_terms(),
+        })
+    }
 }
 
 /// Why a node does not start. The text is the operator's line.
@@ -143,6 +169,7 @@ impl Node {
             metrics,
             applied: AtomicU64::new(last.0),
             durable: AtomicU64::new(opened.durable.0),
+            proposals_waiting: AtomicUsize::new(0),
             failed: Mutex::new(None),
             damaged: Mutex::new(None),
             arrivals: Arc::default(),
@@ -194,9 +221,14 @@ impl Node {
         let reclaimer =
             Reclaimer::new(opened.qlog.clone(), Box::new(view), clock.clone(), options.reclaim);
         others.push(spawn("reclaim", {
-            let (shared, stopped) = (shared.clone(), background_stopped);
+            let (shared, stopped) = (shared.clone(), background_stopped.clone());
             move || reclaim::run(&shared, reclaimer, &stopped)
         })?);
+        if let Some(retention) = options.retention {
+            let (shared, scanner) = (shared.clone(), retention.scanner(&options.cycle));
+            let run = move || retention::run(&shared, scanner, &background_stopped);
+            others.push(spawn("retention", run)?);
+        }
         for _ in 0..options.lookup_threads.max(1) {
             let (shared, questions) = (shared.clone(), questions.clone());
             others.push(spawn("lookup", move || answer_lookups(&shared, &questions))?);

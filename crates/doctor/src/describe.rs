@@ -156,6 +156,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
                 ("retainedBytes", number(append.retained())),
             ],
         ),
+        Effect::Watermark(marks) => ("watermark", watermark_fields(marks)),
         Effect::CursorSet(cursor) => ("cursor set", cursor_fields(cursor)),
         Effect::CursorDelete { id, group } => {
             ("cursor delete", vec![("partition", number(id.0)), ("group", text(group))])
@@ -181,6 +182,20 @@ pub fn describe_effect(effect: &Effect) -> Described {
         Effect::DeleteChunk { limit } => ("delete chunk", vec![("limit", number(*limit))]),
     };
     Described { kind, fields }
+}
+
+fn watermark_fields(marks: &queen_model::Watermark) -> Vec<Field> {
+    let mut fields = vec![
+        ("partition", number(marks.id.0)),
+        ("logStart", number(marks.log_start.0)),
+        ("txnsStart", number(marks.txns_start.0)),
+        ("rowsStart", number(marks.rows_start.0)),
+        ("freedBytes", number(marks.freed)),
+    ];
+    if let Some(oldest) = marks.oldest {
+        fields.push(("oldestUs", number(oldest.0)));
+    }
+    fields
 }
 
 fn cursor_fields(cursor: &queen_model::CursorSet) -> Vec<Field> {

@@ -161,6 +161,23 @@ pub struct CursorSet {
     pub released: Option<Released>,
 }
 
+/// What retention moved in one partition. No mark ever moves back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark {
+    /// The partition.
+    pub id: PartitionId,
+    /// Messages below are gone for readers.
+    pub log_start: Offset,
+    /// Below, the bytes may be reclaimed; never above `log_start`.
+    pub txns_start: Offset,
+    /// Below, the hashes are gone.
+    pub rows_start: Offset,
+    /// When the oldest retained message was appended; `None` when there is none, or when the layout did not say.
+    pub oldest: Option<Micros>,
+    /// Bytes that the removed appends counted as retained; 0 in layouts that did not say.
+    pub freed: u64,
+}
+
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DlqInsert {
@@ -248,6 +265,8 @@ pub enum Effect {
         /// Group name.
         group: String,
     },
+    /// Retention moved a partition's marks.
+    Watermark(Watermark),
     /// A dead letter is filed.
     DlqInsert(DlqInsert),
     /// A dead letter is removed.

@@ -1,5 +1,7 @@
 //! Effects as bytes: `kind u16 | version u16 | body_len u32 | body`.
 
+mod watermark;
+
 use bytes::Bytes;
 use queen_record::ids::{Micros, Offset, PartitionId, TxHash, Uuid};
 
@@ -53,6 +55,7 @@ fn kind_and_version(effect: &Effect) -> (u16, u16) {
         Effect::CursorSet(cursor) if !cursor.metadata.is_empty() => (8, 2),
         Effect::CursorSet(_) => (8, 1),
         Effect::CursorDelete { .. } => (9, 1),
+        Effect::Watermark(_) => (12, OWN),
         Effect::DlqInsert(letter) if letter.encrypted => (10, OWN),
         Effect::DlqInsert(_) => (10, 1),
         Effect::DlqDelete { .. } => (11, 1),
@@ -96,6 +99,7 @@ fn encode_body(effect: &Effect, out: &mut Vec<u8>) {
             out.put_u64(id.0);
             out.put_text(group);
         }
+        Effect::Watermark(marks) => watermark::encode(marks, out),
         Effect::DlqInsert(letter) => {
             encode_dead_letter(letter, out);
             if letter.encrypted {
@@ -156,8 +160,9 @@ fn decode_body(kind: u16, version: u16, body: &mut Take<'_>) -> Result<Effect, D
             queue: body.text("queue")?.to_owned(),
             id: body.uuid("dead letter id")?,
         },
+        (12, 1 | 6 | OWN) => Effect::Watermark(watermark::decode(version, body)?),
         (28, OWN) => Effect::DeleteChunk { limit: body.u32("limit")? },
-        (0..=11 | 28, _) => {
+        (0..=12 | 28, _) => {
             let found = u64::from(kind) << 16 | u64::from(version);
             return Err(DecodeError::Unknown { what: "effect kind and version", found });
         }

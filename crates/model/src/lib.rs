@@ -14,7 +14,7 @@ mod refusal;
 pub use codec::DecodeError;
 pub use effect::{
     Append, AppendPayload, CursorSet, DlqInsert, Effect, GroupUpsert, Lease, PartitionCreate,
-    Released, SubscriptionMode,
+    Released, SubscriptionMode, Watermark,
 };
 pub use effect_codec::{
     NIL, dead_letter_from_bytes, dead_letter_to_bytes, encode_options, group_from_bytes,

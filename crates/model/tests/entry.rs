@@ -5,7 +5,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use queen_model::{
     Append, AppendPayload, CommandSpan, CursorSet, DecodeError, DlqInsert, Effect, Entry,
-    GroupUpsert, Lease, PartitionCreate, QueueOptions, Released, SubscriptionMode,
+    GroupUpsert, Lease, PartitionCreate, QueueOptions, Released, SubscriptionMode, Watermark,
 };
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
 
@@ -111,8 +111,65 @@ fn one_of_each() -> Vec<Effect> {
         Effect::CursorDelete { id: PartitionId(2), group: "g".into() },
         Effect::DlqInsert(dead_letter(false)),
         Effect::DlqInsert(dead_letter(true)),
+        Effect::Watermark(WATERMARK),
+        Effect::Watermark(Watermark { oldest: None, ..WATERMARK }),
         Effect::DeleteChunk { limit: 4096 },
     ]
+}
+
+const WATERMARK: Watermark = Watermark {
+    id: PartitionId(2),
+    log_start: Offset(9),
+    txns_start: Offset(4),
+    rows_start: Offset(5),
+    oldest: Some(Micros(11)),
+    freed: 777,
+};
+
+/// The bytes of one effect of this kind and version, inside an entry.
+fn foreign(kind: u16, version: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    entry(vec![Effect::Noop]).encode(&mut bytes);
+    // The last eight bytes are the effect that changes nothing; the first twelve cover the rest.
+    bytes.truncate(bytes.len() - 8);
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(version.to_le_bytes());
+    bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
+    bytes.extend(body);
+    let len = u32::try_from(bytes.len() - 12).unwrap();
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[12..]);
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes[4..12].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Watermarks of other builds are read; what they do not say is nothing.
+#[test]
+fn every_layout_of_a_watermark() {
+    let numbers = |list: &[u64]| -> Vec<u8> { list.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let check = |version: u16, body: &[u8], expected: Watermark| {
+        let decoded = Entry::decode(&foreign(12, version, body)).unwrap();
+        assert_eq!(decoded.effects, [Effect::Watermark(expected)]);
+        let longer = [body, &[0]].concat();
+        for wrong in [&body[..body.len() - 1], &longer] {
+            assert!(Entry::decode(&foreign(12, version, wrong)).is_err());
+        }
+    };
+    let first = numbers(&[2, 9, 4]);
+    let silent = Watermark { rows_start: Offset(4), oldest: None, freed: 0, ..WATERMARK };
+    check(1, &first, silent);
+    let sixth = [&*numbers(&[2, 9, 4, 5]), &[1], &11i64.to_le_bytes()].concat();
+    check(6, &sixth, Watermark { freed: 0, ..WATERMARK });
+    let empty = [&*numbers(&[2, 9, 4, 5]), &[0]].concat();
+    check(6, &empty, Watermark { oldest: None, freed: 0, ..WATERMARK });
+    check(0x8000, &[&*sixth, &777u64.to_le_bytes()].concat(), WATERMARK);
+    let mut written = Vec::new();
+    entry(vec![Effect::Watermark(WATERMARK)]).encode(&mut written);
+    assert_eq!(written, foreign(12, 0x8000, &[&*sixth, &777u64.to_le_bytes()].concat()));
+    for version in [0, 2, 5, 7, 0x8001] {
+        let unknown = Entry::decode(&foreign(12, version, &first)).unwrap_err();
+        assert!(matches!(unknown, DecodeError::Unknown { .. }), "{version}: {unknown}");
+    }
 }
 
 fn dead_letter(encrypted: bool) -> DlqInsert {

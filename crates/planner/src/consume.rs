@@ -16,6 +16,7 @@ mod claim;
 mod group;
 mod part;
 mod position;
+mod retention;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -500,7 +501,9 @@ impl Engine {
         let subscription = overlay.subscription(state, tenant, &queue.name, &name);
         let number = queue.group(&name).map(|group| group.number);
         for id in queue.partitions() {
-            let Some(row) = state.partition(id) else { continue };
+            let Some(row) = state.partition(id).filter(|_| !overlay.is_partition_gone(id)) else {
+                continue;
+            };
             let cursor = number.and_then(|number| state.cursor(id, number));
             let gone =
                 |key: PartKey| self.fresh.contains_key(&group) || self.forgotten.contains_key(&key);

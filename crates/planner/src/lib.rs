@@ -14,3 +14,4 @@ pub mod filter;
 pub mod limits;
 pub mod overlay;
 pub mod push;
+pub mod retention;

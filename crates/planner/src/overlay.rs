@@ -99,7 +99,12 @@ pub struct Original {
 pub struct Overlay {
     /// `None` marks a queue deleted in flight.
     queues: Table<(Tenant, Arc<str>), Tagged<PlannedQueue>>,
-    partitions: Table<(QueueKey, Arc<str>), Tagged<PartitionId>>,
+    /// `None` marks a partition removed in flight.
+    partitions: Table<(QueueKey, Arc<str>), Tagged<Option<PartitionId>>>,
+    /// Applied partitions that are removed in flight.
+    partitions_gone: Table<PartitionId, u64>,
+    /// Partitions that an effect of retention is in flight for.
+    retained: Table<PartitionId, u64>,
     tips: Table<PartitionId, Tagged<Tip>>,
     groups: Table<GroupKey, Tagged<Option<Registration>>>,
     /// Groups whose rows are deleted in flight; they may have been registered again since.
@@ -188,7 +193,7 @@ impl Overlay {
         if !self.partitions.is_empty()
             && let Some(tagged) = self.partitions.get(&(queue.id, Arc::from(partition)))
         {
-            return Some(tagged.value);
+            return tagged.value;
         }
         if queue.in_flight {
             return None;
@@ -198,7 +203,33 @@ impl Overlay {
 
     /// Notes a partition made by this plan.
     pub fn put_partition(&mut self, plan: u64, queue: &QueueView, name: &str, id: PartitionId) {
-        self.partitions.insert((queue.id, name.into()), Tagged { plan, value: id });
+        self.partitions.insert((queue.id, name.into()), Tagged { plan, value: Some(id) });
+    }
+
+    /// Notes that this plan removes an applied partition of a queue.
+    pub fn remove_partition(&mut self, plan: u64, queue: Uuid, name: &str, id: PartitionId) {
+        self.partitions.insert((queue, name.into()), Tagged { plan, value: None });
+        self.partitions_gone.insert(id, plan);
+    }
+
+    /// Whether an applied partition is removed in flight.
+    pub fn is_partition_gone(&self, id: PartitionId) -> bool {
+        !self.partitions_gone.is_empty() && self.partitions_gone.contains_key(&id)
+    }
+
+    /// Whether messages are appended to a partition in flight.
+    pub fn is_appended(&self, id: PartitionId) -> bool {
+        self.tips.contains_key(&id)
+    }
+
+    /// Notes that this plan has an effect of retention for a partition.
+    pub fn note_retention(&mut self, plan: u64, id: PartitionId) {
+        self.retained.insert(id, plan);
+    }
+
+    /// Whether an effect of retention is in flight for a partition.
+    pub fn has_retention(&self, id: PartitionId) -> bool {
+        self.retained.contains_key(&id)
     }
 
     /// A partition's end.
@@ -319,6 +350,8 @@ impl Overlay {
         self.groups.retain(|_, tagged| tagged.plan > plan);
         self.deleted_groups.retain(|_, deleted| *deleted > plan);
         self.letters_gone.retain(|_, removed| *removed > plan);
+        self.partitions_gone.retain(|_, removed| *removed > plan);
+        self.retained.retain(|_, moved| *moved > plan);
         if self.partitions.capacity() > 16_384 {
             self.partitions.shrink_to_fit();
         }

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod appends;
 mod background;
 mod cold;
 mod durable;

@@ -25,7 +25,7 @@ pub struct Place {
 }
 
 impl Place {
-    fn of(record: &QidxRecord) -> Self {
+    pub(crate) fn of(record: &QidxRecord) -> Self {
         let QidxRecord { base, end, created, len, .. } = *record;
         Self { base, end, created, bytes: len }
     }

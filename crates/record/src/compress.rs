@@ -106,6 +106,19 @@ pub fn content_size(packed: &[u8]) -> Result<u64, CompressError> {
     (size <= CONTENT_MAX && one_frame).then_some(size).ok_or(CompressError::Frame)
 }
 
+/// Bytes at the start of a zstd frame that hold its stated size.
+pub const STATED_SIZE_IN: usize = 18;
+
+/// Bytes that the zstd frame which starts with `start` states to decompress to, by its first [`STATED_SIZE_IN`] bytes;
+/// whether the rest fits is not looked at.
+///
+/// # Errors
+/// [`CompressError::Frame`]: no frame begins here, or it states no size or one above [`CONTENT_MAX`].
+pub fn stated_size(start: &[u8]) -> Result<u64, CompressError> {
+    let size = zstd_safe::get_frame_content_size(start).map_err(|_| CompressError::Frame)?;
+    size.filter(|size| *size <= CONTENT_MAX).ok_or(CompressError::Frame)
+}
+
 fn zstd_error(error: &std::io::Error) -> CompressError {
     CompressError::Zstd(error.to_string())
 }
@@ -119,6 +132,8 @@ mod tests {
         let packed = packer.compress(payload);
         assert_eq!(packed.is_some(), compressed, "{} bytes", payload.len());
         if let Some(packed) = packed {
+            let start = &packed[..packed.len().min(STATED_SIZE_IN)];
+            assert_eq!(stated_size(start).unwrap(), payload.len() as u64);
             let mut reader = PayloadDecompressor::new().unwrap();
             assert_eq!(reader.decompress(&packed).unwrap(), payload);
         }
@@ -147,6 +162,7 @@ mod tests {
         huge.extend_from_slice(&(1u64 << 60).to_le_bytes());
         huge.extend_from_slice(&[1, 0, 0]);
         assert!(reader.decompress(&huge).is_err());
+        assert!(stated_size(&huge).is_err() && stated_size(b"not zstd at all").is_err());
         assert!(reader.decompress(b"").is_err());
         assert!(reader.decompress(b"not zstd at all").is_err());
         let mut twice = PayloadCompressor::new(1).unwrap().compress(&[7; 600]).unwrap();

@@ -2,6 +2,8 @@
 //!
 //! It also judges the answers themselves: offsets without a gap, the first offset for a repeat, messages as stored.
 
+mod retention;
+
 use std::time::Duration;
 
 use queen_broker::api::{

@@ -57,7 +57,12 @@ pub enum What {
     Dead(Place, i64, String),
     /// A group has no cursor in a partition.
     NoCursor(Place),
+    /// The log of a queue's partition starts here or later.
+    Starts(String, PartitionId, u64),
 }
+
+/// Queues with retention: their hashes leave early, so that a repeat may be stored again.
+pub const AGING: [&str; 2] = ["aging", "settled"];
 
 /// A group's place in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +87,9 @@ impl What {
     /// Whether it belongs to this queue.
     pub fn is_of_queue(&self, name: &str) -> bool {
         match self {
-            Self::Options(queue, _) | Self::NoQueue(queue) => queue == name,
+            Self::Options(queue, _) | Self::NoQueue(queue) | Self::Starts(queue, ..) => {
+                queue == name
+            }
             Self::Committed(place, _)
             | Self::Leased(place, _)
             | Self::Dead(place, ..)
@@ -93,7 +100,7 @@ impl What {
     /// The group's place that it is about.
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Self::Options(..) | Self::NoQueue(_) => None,
+            Self::Options(..) | Self::NoQueue(_) | Self::Starts(..) => None,
             Self::Committed(place, _)
             | Self::Leased(place, _)
             | Self::Dead(place, ..)
@@ -127,6 +134,9 @@ impl What {
                 found.is_some_and(|row| row.letter.transaction_id == *transaction_id)
             }
             Self::NoCursor(place) => place.cursor(state).is_none(),
+            Self::Starts(_, id, start) => {
+                state.partition(*id).is_some_and(|row| row.log_start().0 >= *start)
+            }
         }
     }
 }
@@ -212,6 +222,19 @@ impl History {
         }
     }
 
+    /// Ends everything about a partition.
+    pub fn end_partition(&mut self, index: u64, id: PartitionId) {
+        self.end(index, |what| match what {
+            What::Starts(_, of, _) => *of == id,
+            other => other.place().is_some_and(|place| place.partition == id),
+        });
+        if let Some(part) = self.parts.get_mut(&id)
+            && part.until.is_none()
+        {
+            part.until = Some(index);
+        }
+    }
+
     /// Adds a fact.
     pub fn add(&mut self, index: u64, what: What) {
         self.facts.push(Fact { index, until: None, what });
@@ -257,6 +280,7 @@ impl History {
     pub fn repeatable(&self, index: u64) -> Vec<(PartitionId, Offset)> {
         let live =
             self.parts.iter().filter(|(_, part)| part.until.is_none_or(|until| index <= until));
+        let live = live.filter(|(_, part)| !AGING.contains(&&*part.queue));
         live.flat_map(|(id, part)| {
             (0..part.count_at(index) as u64).map(|offset| (*id, Offset(offset)))
         })

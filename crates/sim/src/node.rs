@@ -14,6 +14,7 @@ use queen_broker::lookup::Reader;
 use queen_broker::machine::Machine;
 use queen_broker::prepare::MintIds;
 use queen_broker::recover::{self, Opened};
+use queen_broker::retention::{Scanner, ScannerOptions};
 use queen_io::{Disk, ManualClock, SimDisk};
 use queen_model::Entry;
 use queen_qlog::{DurablePoint, Fault, Qlog};
@@ -31,6 +32,10 @@ use crate::rng::Rng;
 pub const DATA: &str = "/data";
 /// When the first node starts, µs.
 pub const EPOCH: i64 = 1_700_000_000_000_000;
+/// Walks after which retention must have come to rest.
+const WALKS_MAX: usize = 64;
+/// Time between two walks, µs: what was not done in one step is looked at again.
+const AGAIN_US: i64 = 50_000;
 /// Time between two rounds, µs.
 const ROUND_US: i64 = 1_000;
 
@@ -147,6 +152,17 @@ pub fn reclaimer(qlog: &Qlog, state: &Arc<RwLock<State>>) -> Reclaimer {
     Reclaimer::new(qlog.clone(), Box::new(view), Arc::new(ManualClock::new(EPOCH)), options)
 }
 
+/// Small enough that a script reaches every limit.
+fn limits() -> CycleLimits {
+    CycleLimits {
+        sweep_rows_max: 3,
+        hash_window_min_s: 0,
+        cleanup_s: Some(60),
+        proposals_max: 3,
+        ..CycleLimits::default()
+    }
+}
+
 /// Where a node's time and chance begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
@@ -231,7 +247,7 @@ impl SimNode {
         history: History,
     ) -> Result<Self, String> {
         let Bare { store, opened: Opened { state, qlog, .. } } = bare;
-        let limits = CycleLimits { sweep_rows_max: 3, ..CycleLimits::default() };
+        let limits = limits();
         let window_s = hash_window_s(&state, limits.hash_window_min_s);
         let since = Micros(start.now).plus_seconds(-window_s);
         let filter = recover::warm_filter(&qlog, since).map_err(|error| error.to_string())?;
@@ -362,6 +378,36 @@ impl SimNode {
             Some(damage) => Err(format!("damage met while reclaiming: {damage}")),
             None => Ok(pass),
         }
+    }
+
+    /// Walks over all partitions, and again, until nothing is proposed any more.
+    ///
+    /// # Errors
+    /// As [`SimNode::round`]; and when something is proposed for ever.
+    pub fn retain(&mut self) -> Result<(), String> {
+        let options = ScannerOptions {
+            interval_us: 0,
+            partitions_per_s: 1_000_000_000,
+            appends_max: 2,
+            terms: limits().retention_terms(),
+        };
+        let mut scanner = Scanner::new(options);
+        for _ in 0..WALKS_MAX {
+            let now = Micros(self.now);
+            let visits = scanner.walk(&self.machine.state().read(), now, usize::MAX);
+            let mut proposals = Vec::new();
+            for visit in visits {
+                let found = scanner.look(self.qlog(), &visit, now);
+                proposals.extend(found.map_err(|error| error.to_string())?);
+            }
+            if proposals.is_empty() {
+                return Ok(());
+            }
+            self.send(Input::Retention(proposals));
+            self.settle()?;
+            self.now += AGAIN_US;
+        }
+        Err("what retention proposes is never done with".to_owned())
     }
 
     /// Begins a checkpoint.

@@ -12,6 +12,7 @@ use crate::node::{EPOCH, Sent, Setup, SimNode, Start, open};
 use crate::rng::Rng;
 use queen_io::SimDisk;
 use queen_record::ids::Tenant;
+use queen_state::{Queue, State};
 
 /// A finished run.
 pub struct Run {
@@ -167,6 +168,7 @@ impl Script {
         self.transact(node)?;
         self.delete_and_remake(node)?;
         self.settle_failures(node)?;
+        self.retain(node)?;
         self.fill(node, 10)?;
         self.checkpoint_between(node)?;
         self.give_back(node)?;
@@ -367,6 +369,84 @@ impl Script {
         self.client.settle(node)?;
         self.client.ack(node, &[AckStatus::Completed]);
         self.client.settle(node)
+    }
+
+    /// Messages that are too old go, under a lease and under a checkpoint, and those that every group has done; then
+    /// partitions that nobody uses.
+    fn retain(&mut self, node: &mut SimNode) -> Result<(), String> {
+        let kept = |seconds: i32| Patch::Set(seconds);
+        let base = OptionsPatch {
+            retention_enabled: Patch::Set(true),
+            dedup_window_seconds: kept(10),
+            lease_time: kept(8),
+            ..OptionsPatch::default()
+        };
+        let aging = OptionsPatch { retention_seconds: kept(20), ..base.clone() };
+        self.client.configure(node, "aging", aging);
+        let settled = OptionsPatch { completed_retention_seconds: kept(20), ..base };
+        self.client.configure(node, "settled", settled);
+        self.client.settle(node)?;
+        self.push_aging(node, 4)?;
+        self.client.held.clear();
+        self.client.pop(node, "settled", "g1", 9);
+        self.client.settle(node)?;
+        let all = [AckStatus::Completed; 9];
+        while !self.client.held.is_empty() {
+            self.client.ack(node, &all);
+            self.client.settle(node)?;
+        }
+        // Never settled: it holds what comes after its first message.
+        self.client.pop(node, "settled", "slow", 1);
+        self.client.pop(node, "aging", "g1", 1);
+        self.client.settle(node)?;
+        node.advance_us(15_000_000);
+        self.push_aging(node, 3)?;
+        node.advance_us(9_000_000);
+        self.remove_old(node)?;
+        node.begin_checkpoint();
+        node.pull_rows(2);
+        self.client.held.clear();
+        // The first lease is over: the group goes on where the log starts.
+        self.client.pop(node, "aging", "g1", 2);
+        self.client.pop(node, "settled", "slow", 9);
+        self.client.settle(node)?;
+        while !self.client.held.is_empty() {
+            self.client.ack(node, &all);
+            self.client.settle(node)?;
+        }
+        self.remove_old(node)?;
+        node.pull_rows(2);
+        node.write_checkpoint()?;
+        node.advance_us(25_000_000);
+        self.remove_old(node)?;
+        self.push_aging(node, 1)?;
+        node.advance_us(70_000_000);
+        self.remove_old(node)?;
+        node.advance_us(70_000_000);
+        self.remove_old(node)?;
+        let left =
+            |state: &State| state.queue(Tenant::DEFAULT, "aging").map(Queue::partition_count);
+        if node.with_state(left) != Some(0) {
+            return Err("partitions that nobody uses were not removed".to_owned());
+        }
+        self.push_aging(node, 2)
+    }
+
+    fn push_aging(&mut self, node: &mut SimNode, rounds: usize) -> Result<(), String> {
+        for round in 0..rounds {
+            let len = 30 + round * 170;
+            let items = vec![self.item("aging", len), self.text("settled", 700)];
+            self.push(node, items)?;
+            while node.background()? {}
+        }
+        Ok(())
+    }
+
+    /// Retention comes by; what it may not remove must be there.
+    fn remove_old(&mut self, node: &mut SimNode) -> Result<(), String> {
+        let before = node.applied();
+        node.retain()?;
+        self.client.retained(node, before)
     }
 
     /// Failed twice with one retry: dead letter; some leases stay open to the end.

@@ -60,6 +60,10 @@ fn the_oracle_rejects_a_tampered_history() {
         open_and_check(&image, &variant.setup, &history, bounds).err().unwrap_or_default()
     };
     let last = run.history.answered.last().unwrap().1;
+    assert_eq!(run.stopped, None);
+    let removed = |what: &What| matches!(what, What::Starts(..));
+    assert!(run.history.facts.iter().any(|fact| removed(&fact.what) && fact.until.is_none()));
+    assert!(run.history.facts.iter().any(|fact| removed(&fact.what) && fact.until.is_some()));
     assert_eq!(verdict(&|_| {}), "");
     let rejects = |rule: &str, tamper: &dyn Fn(&mut History)| {
         let found = verdict(tamper);
@@ -99,6 +103,7 @@ fn the_oracle_rejects_a_tampered_history() {
             What::Leased(_, lease) => lease.0[3] ^= 1,
             What::Dead(_, offset, _) => *offset += 1_000,
             What::NoCursor(place) => "g1".clone_into(&mut place.group),
+            What::Starts(_, _, start) => *start += 1_000,
         });
     }
 }

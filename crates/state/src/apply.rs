@@ -3,6 +3,8 @@
 //! No clock, no setting, no choice. A failure here means that the planner let something through or that nodes
 //! differ: the caller must stop the node with the index, never skip.
 
+mod marks;
+
 use queen_model::{
     Append, CursorSet, DlqInsert, Effect, Entry, GroupUpsert, PartitionCreate, QueueOptions,
 };
@@ -79,6 +81,7 @@ impl State {
             Effect::Append(append) => self.append(append),
             Effect::CursorSet(set) => self.set_cursor(set),
             Effect::CursorDelete { id, group } => self.delete_cursor(*id, group),
+            Effect::Watermark(marks) => self.move_marks(marks),
             Effect::DlqInsert(letter) => self.file_dead_letter(letter),
             Effect::DlqDelete { tenant, queue, id } => self.remove_dead_letter(*tenant, queue, *id),
             Effect::DeleteChunk { limit } => {
@@ -199,6 +202,12 @@ impl State {
         if append.created <= row.last_created {
             return Err(format!("append at {} is not after {}", append.created, row.last_created));
         }
+        if let Some(marks) = row.marks.as_deref_mut()
+            && marks.log_start == append.base.0
+        {
+            // Everything before it is gone.
+            marks.oldest = Some(append.created);
+        }
         row.last_offset += i64::from(append.count());
         row.last_created = append.created;
         row.retained_bytes += retained;
@@ -299,6 +308,7 @@ impl State {
         for group in groups {
             self.drop_cursor(id, group);
         }
+        self.drop_dead_letters(queue, id);
         self.touch(RowKey::Partition(id));
         let row = self.partitions.get(id).ok_or("the partition is not there")?;
         let name = self.partition_name(row).to_owned();

@@ -124,8 +124,10 @@ fn partition(key: &[u8], row: &[u8]) -> Result<Vec<Field>, RowError> {
             ("logStart", number(marks.log_start)),
             ("txnsStart", number(marks.txns_start)),
             ("rowsStart", number(marks.rows_start)),
-            ("oldestUs", number(marks.oldest.0)),
         ]);
+        if let Some(oldest) = marks.oldest {
+            fields.push(("oldestUs", number(oldest.0)));
+        }
     }
     if let Some(cursor) = &partition.cursor {
         cursor_fields(cursor, &mut fields);

@@ -22,8 +22,8 @@ pub struct Marks {
     pub txns_start: u64,
     /// Below, the hashes are gone.
     pub rows_start: u64,
-    /// When the oldest retained message was appended.
-    pub oldest: Micros,
+    /// When the oldest retained message was appended; `None` when there is none, or when nobody said.
+    pub oldest: Option<Micros>,
 }
 
 /// One partition.
@@ -56,6 +56,11 @@ impl Partition {
     /// Oldest offset that readers may see.
     pub fn log_start(&self) -> Offset {
         Offset(self.marks.as_ref().map_or(0, |marks| marks.log_start))
+    }
+
+    /// Below, neither a message nor its hash is there: the bytes may be reclaimed. Never above `log_start`.
+    pub fn txns_start(&self) -> Offset {
+        Offset(self.marks.as_ref().map_or(0, |marks| marks.txns_start))
     }
 
     /// The offset that the next message gets.

@@ -234,13 +234,7 @@ pub(crate) fn partition_row(partition: &Partition, name: &str) -> Vec<u8> {
     row.put_signed(partition.created.0);
     row.put_signed(partition.last_created.0);
     row.put_signed(partition.retained_bytes);
-    row.push(u8::from(partition.marks.is_some()));
-    if let Some(marks) = &partition.marks {
-        row.put_number(marks.log_start);
-        row.put_number(marks.txns_start);
-        row.put_number(marks.rows_start);
-        row.put_signed(marks.oldest.0);
-    }
+    put_marks(partition.marks.as_deref(), &mut row);
     row.push(u8::from(partition.cursor.is_some()));
     if let Some(cursor) = &partition.cursor {
         put_cursor(cursor, &mut row);
@@ -266,19 +260,43 @@ pub(crate) fn partition_from_row(row: &[u8]) -> Result<(Partition, &str), RowErr
         marks: None,
         cursor: None,
     };
-    if take.byte()? != 0 {
-        partition.marks = Some(Box::new(Marks {
-            log_start: take.number()?,
-            txns_start: take.number()?,
-            rows_start: take.number()?,
-            oldest: Micros(take.signed()?),
-        }));
-    }
+    partition.marks = take_marks(&mut take)?.map(Box::new);
     if take.byte()? != 0 {
         partition.cursor = Some(take_cursor(&mut take)?);
     }
     take.end()?;
     Ok((partition, name))
+}
+
+const NO_MARKS: u8 = 0;
+const MARKS: u8 = 1;
+const MARKS_WITHOUT_OLDEST: u8 = 2;
+
+fn put_marks(marks: Option<&Marks>, row: &mut Vec<u8>) {
+    let Some(marks) = marks else { return row.push(NO_MARKS) };
+    row.push(if marks.oldest.is_some() { MARKS } else { MARKS_WITHOUT_OLDEST });
+    row.put_number(marks.log_start);
+    row.put_number(marks.txns_start);
+    row.put_number(marks.rows_start);
+    if let Some(oldest) = marks.oldest {
+        row.put_signed(oldest.0);
+    }
+}
+
+fn take_marks(take: &mut TakeRow<'_>) -> Result<Option<Marks>, RowError> {
+    let kind = take.byte()?;
+    if kind == NO_MARKS {
+        return Ok(None);
+    }
+    if kind > MARKS_WITHOUT_OLDEST {
+        return Err(RowError(format!("marks of kind {kind} are newer than this build")));
+    }
+    Ok(Some(Marks {
+        log_start: take.number()?,
+        txns_start: take.number()?,
+        rows_start: take.number()?,
+        oldest: if kind == MARKS { Some(Micros(take.signed()?)) } else { None },
+    }))
 }
 
 pub(crate) fn cursor_row(cursor: &Cursor) -> Vec<u8> {

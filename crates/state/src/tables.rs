@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use queen_record::ids::{EntryIndex, Micros, PartitionId, Tenant};
+use queen_record::ids::{EntryIndex, Micros, Offset, PartitionId, Tenant};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cursor::{Cursor, GroupNumber};
@@ -128,6 +128,15 @@ impl State {
     pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
         let row = self.partitions.get(id)?;
         self.queue_by_number(row.queue).filter(|queue| !queue.deleted).map(|_| row)
+    }
+
+    /// The offset below which a partition's records may be reclaimed; `None` when all of them may, because the partition
+    /// or its queue is deleted. One look into a table.
+    ///
+    /// The caller must ask only about records of applied entries: a partition that is not made yet is not there either.
+    /// The answer never goes back: numbers are not reused and marks only rise.
+    pub fn reclaimable(&self, id: PartitionId) -> Option<Offset> {
+        self.partition(id).map(Partition::txns_start)
     }
 
     /// A partition's name.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use queen_model::{
     Append, AppendPayload, CommandSpan, CursorSet, DlqInsert, Effect, Entry, GroupUpsert, Lease,
-    PartitionCreate, QueueOptions, Released, SubscriptionMode,
+    PartitionCreate, QueueOptions, Released, SubscriptionMode, Watermark,
 };
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
 use queen_state::{Keyspace, State, StoredRow};
@@ -25,6 +25,8 @@ enum Op {
     DeleteGroup(u8, u8, bool),
     Dead(usize, u8),
     Sweep(u32),
+    Marks(usize, u64, u64),
+    DeletePartition(usize),
     BeginCut,
     Pull(usize),
 }
@@ -39,7 +41,9 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (at.clone(), group.clone(), any::<bool>()).prop_map(|(a, g, l)| Op::Cursor(a, g, l)),
         2 => (queue.clone(), group.clone()).prop_map(|(q, g)| Op::Subscribe(q, g)),
         1 => (queue, group.clone(), any::<bool>()).prop_map(|(q, g, m)| Op::DeleteGroup(q, g, m)),
-        2 => (at, group).prop_map(|(at, g)| Op::Dead(at, g)),
+        2 => (at.clone(), group).prop_map(|(at, g)| Op::Dead(at, g)),
+        4 => (at.clone(), 0u64..9, 0u64..9).prop_map(|(at, l, t)| Op::Marks(at, l, t)),
+        1 => at.prop_map(Op::DeletePartition),
         2 => (1u32..6).prop_map(Op::Sweep),
         2 => Just(Op::BeginCut),
         6 => (1usize..8).prop_map(Op::Pull),
@@ -71,13 +75,13 @@ fn effect(state: &State, op: &Op, now: Micros) -> Option<Effect> {
             Effect::QueueDelete { tenant: T, queue: queue_name(*q) }
         }
         Op::Partition(q) => {
-            let queue = state.queue(T, &queue_name(*q))?;
+            state.queue(T, &queue_name(*q))?;
             Effect::PartitionCreate(PartitionCreate {
                 id: state.next_partition(),
                 uuid,
                 tenant: T,
                 queue: queue_name(*q),
-                partition: format!("p{}", queue.partition_count()),
+                partition: format!("p{}", now.0),
                 created: now,
             })
         }
@@ -155,6 +159,19 @@ fn effect(state: &State, op: &Op, now: Micros) -> Option<Effect> {
                 failed: now,
             })
         }
+        Op::Marks(at, log, txns) => {
+            let id = live_partition(state, *at)?;
+            let next = state.partition(id)?.next_offset().0;
+            Effect::Watermark(Watermark {
+                id,
+                log_start: Offset(next.min(*log)),
+                txns_start: Offset(*txns),
+                rows_start: Offset(*txns + 1),
+                oldest: (*log % 2 == 0).then_some(now),
+                freed: *log * 20,
+            })
+        }
+        Op::DeletePartition(at) => Effect::PartitionDelete { id: live_partition(state, *at)? },
         Op::Sweep(limit) => Effect::DeleteChunk { limit: *limit },
         Op::BeginCut | Op::Pull(_) => return None,
     })
@@ -214,6 +231,10 @@ fn check_lookups(state: &State) {
             assert_eq!(queue.partition_at(rank), Some(id));
         }
         assert_eq!(queue.partition_at(queue.partition_count()), None);
+        let rows = || queue.partitions().map(|id| state.partition(id).unwrap());
+        assert!(rows().all(|row| row.retained_bytes >= 0 && row.txns_start() <= row.log_start()));
+        assert!(rows().all(|row| row.log_start() <= row.next_offset()));
+        assert_eq!(queue.retained_bytes, rows().map(|row| row.retained_bytes).sum::<i64>());
     }
     let all: Vec<PartitionId> = state.partitions().map(|(id, _)| id).collect();
     for (at, id) in all.iter().enumerate() {

@@ -14,7 +14,7 @@ use queen_state::State;
 use super::transactions::TransactionFacts;
 use super::{Cycle, Ready, Reply, Table};
 use crate::api::{self, AckDone, AckStatus, CallError};
-use crate::lookup::{Lookup, LookupError};
+use crate::lookup::{Known, Lookup, LookupError};
 
 /// An acknowledgment call.
 #[derive(Debug)]
@@ -119,7 +119,8 @@ impl Cycle {
                 ack.open -= 1;
             }
             AckOutcome::NeedLog(question) => {
-                self.lookups.push(Lookup::Ack { ack: (ticket, at), partition, question });
+                let of = Known::of(state, partition);
+                self.lookups.push(Lookup::Ack { ack: (ticket, at), of, question });
             }
         }
     }
@@ -132,6 +133,9 @@ impl Cycle {
         partition: PartitionId,
     ) -> Option<(&'s str, QueueView)> {
         let row = state.partition(partition)?;
+        if self.overlay.is_partition_gone(partition) {
+            return None;
+        }
         let queue = state.queue_by_number(row.queue).filter(|queue| queue.tenant == tenant)?;
         let view = self.overlay.queue(state, tenant, &queue.name)?;
         // One of the same name that was made since does not have this partition.

@@ -8,7 +8,7 @@ use queen_state::State;
 use super::transactions::TransactionFacts;
 use super::{Cycle, Ready, Reply};
 use crate::api::CallError;
-use crate::lookup::{Lookup, LookupError};
+use crate::lookup::{Known, Lookup, LookupError};
 
 /// The verdicts on one part's items, or why all of it was refused.
 pub type PartAnswer = Result<Vec<PushVerdict>, Refusal>;
@@ -94,7 +94,8 @@ impl Cycle {
                     *self.asked.entry(asked_at).or_default() += 1;
                 }
                 let push_at = (ticket, at);
-                self.lookups.push(Lookup::Originals { push: push_at, partition, route, questions });
+                let of = Known::of(state, partition);
+                self.lookups.push(Lookup::Originals { push: push_at, of, route, questions });
                 if let Some(slot) = push.parts.get_mut(at) {
                     *slot = Some(held);
                 }

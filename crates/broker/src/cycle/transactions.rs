@@ -20,7 +20,7 @@ use super::acks::{self, AckGroup};
 use super::pops::start_of;
 use super::{Cycle, Ready, Reply, Table};
 use crate::api::{AckDone, CallError, PositionSet, Rollback, RollbackReason, TransactionAck};
-use crate::lookup::{Lookup, LookupError};
+use crate::lookup::{Known, Lookup, LookupError};
 
 /// A transaction to be planned.
 #[derive(Debug)]
@@ -190,7 +190,8 @@ impl Cycle {
                 for (at, question) in questions {
                     let Some((ack, _)) = acks.get(at) else { continue };
                     let partition = ack.call.partition;
-                    lookups.push(Lookup::Ack { ack: (ticket, at), partition, question });
+                    let of = Known::of(state, partition);
+                    lookups.push(Lookup::Ack { ack: (ticket, at), of, question });
                 }
             }
         }
@@ -254,8 +255,8 @@ impl Cycle {
                 }
                 PushJudged::NeedLog(partition, questions) => {
                     let route = queue_id(part.tenant, &part.queue);
-                    let push = (ticket, at);
-                    lookups.push(Lookup::Originals { push, partition, route, questions });
+                    let (push, of) = ((ticket, at), Known::of(state, partition));
+                    lookups.push(Lookup::Originals { push, of, route, questions });
                 }
             }
         }

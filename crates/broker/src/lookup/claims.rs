@@ -80,7 +80,7 @@ impl Reader {
             ClaimFrom::Offset(offset) => Some(offset),
             ClaimFrom::Time(time) => {
                 let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
-                found.map(|(offset, _)| offset)
+                found.map(|(offset, _)| offset.max(claim.start))
             }
         };
         let Some(from) = from else {

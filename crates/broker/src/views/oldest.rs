@@ -80,7 +80,7 @@ pub(crate) fn known_time(row: &Partition, offset: Offset) -> Option<Micros> {
         return Some(row.last_created);
     }
     match &row.marks {
-        Some(marks) if marks.log_start > 0 => is(marks.log_start).then_some(marks.oldest),
+        Some(marks) if marks.log_start > 0 => marks.oldest.filter(|_| is(marks.log_start)),
         // A partition is made by its first message.
         _ => is(0).then_some(row.created),
     }

@@ -14,6 +14,7 @@ mod read_limits;
 mod read_waits;
 mod reads;
 mod refuse;
+mod retention;
 mod space;
 mod support;
 mod together;

@@ -13,7 +13,8 @@ use queen_broker::cipher::EncryptionKey;
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
 use queen_broker::{
-    Broker, BrokerOptions, Node, NodeOptions, NodeParts, ScrubPace, SpaceLimits, StartError,
+    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
+    StartError,
 };
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
@@ -31,6 +32,10 @@ pub(crate) struct Rig {
     /// For the next start.
     pub(crate) key: Option<EncryptionKey>,
     shards: Shards,
+    /// For the next start.
+    pub(crate) retention: Option<RetentionOptions>,
+    /// For the next start.
+    pub(crate) cycle: CycleLimits,
     node: Option<Node>,
 }
 
@@ -42,7 +47,7 @@ impl Rig {
     pub(crate) fn with(clock: Arc<ManualClock>, ids: Option<Arc<dyn MintIds>>) -> Self {
         let disk = SimDisk::new();
         disk.create_dir(&dir()).unwrap();
-        let mut rig = Self { disk, clock, ids, key: None, shards: Shards::None, node: None };
+        let mut rig = Self::stopped(disk, clock, ids, None);
         rig.restart();
         rig
     }
@@ -68,7 +73,29 @@ impl Rig {
     /// What another rig would be on this disk; not started.
     pub(crate) fn over(disk: SimDisk, like: &Self) -> Self {
         let (clock, ids, key) = (like.clock.clone(), like.ids.clone(), like.key.clone());
-        Self { disk, clock, ids, key, shards: like.shards, node: None }
+        Self { shards: like.shards, ..Self::stopped(disk, clock, ids, key) }
+    }
+
+    fn stopped(
+        disk: SimDisk,
+        clock: Arc<ManualClock>,
+        ids: Option<Arc<dyn MintIds>>,
+        key: Option<EncryptionKey>,
+    ) -> Self {
+        let cycle = CycleLimits::default();
+        let shards = Shards::None;
+        Self { disk, clock, ids, key, shards, retention: None, cycle, node: None }
+    }
+
+    /// A node that removes what is too old.
+    pub(crate) fn with_retention(appends_max: usize, cycle: CycleLimits) -> Self {
+        let mut rig = Self::new();
+        let interval = Duration::from_millis(1);
+        rig.retention =
+            Some(RetentionOptions { interval, partitions_per_s: 1_000_000, appends_max });
+        rig.cycle = cycle;
+        rig.restart();
+        rig
     }
 
     /// Stops in order and starts again with this key.
@@ -83,7 +110,8 @@ impl Rig {
         let store = Box::new(DiskStore::open(disk.clone(), &dir().join("store")).unwrap());
         let clock: Arc<dyn Clock> = self.clock.clone();
         let parts = NodeParts { disk, clock, store, ids: self.ids.clone() };
-        let options = NodeOptions { encryption_key: self.key.clone(), ..options(self.shards) };
+        let (key, retention, cycle) = (self.key.clone(), self.retention, self.cycle);
+        let options = NodeOptions { encryption_key: key, retention, cycle, ..options(self.shards) };
         Node::open(&options, parts, &NoopRecorder)
     }
 
@@ -189,6 +217,7 @@ fn options(shards: Shards) -> NodeOptions {
             ..queen_qlog::Options::new(dir().join("qlog"))
         },
         cycle: CycleLimits::default(),
+        retention: None,
         broker: BrokerOptions {
             zstd_level: 1,
             admit_bytes_max: 0,

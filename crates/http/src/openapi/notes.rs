@@ -60,7 +60,11 @@ so in both. Unknown options are ignored: look at the answer, which has all of th
 | `windowBuffer` | 0 s | a partition delivers only after it was quiet this long |\n\
 | `encryptionEnabled` | false | payloads are encrypted on the disk, on a node that has a key |\n\
 | `namespace`, `task` | the first two dotted parts of the name, or none | labels for pops by labels |\n\
-| `retentionEnabled`, `retentionSeconds`, `completedRetentionSeconds`, `maxWaitTimeSeconds`, `retentionSinkHold`, `retentionSinkHoldMaxSeconds` | off | stored and shown; this version removes no messages |\n\
+| `retentionEnabled` | false | switch for the next two |\n\
+| `retentionSeconds` | 0 (off) | messages older than this are removed, consumed or not |\n\
+| `completedRetentionSeconds` | 0 (off) | messages older than this are removed once every group has passed them; a group that is subscribed and has not read a partition holds it, and without any group none goes |\n\
+| `maxWaitTimeSeconds` | 0 (off) | messages older than this are removed, whatever `retentionEnabled` says |\n\
+| `retentionSinkHold`, `retentionSinkHoldMaxSeconds` | none, one week | with a name, the two retentions remove nothing that is younger than the maximum |\n\
 | `priority`, `retryDelay`, `ttl`, `maxSize`, `minPopWaitTime` | | stored and shown only |"
         }
         Op::Depth => {

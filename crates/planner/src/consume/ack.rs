@@ -5,7 +5,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use queen_model::{DlqInsert, Effect, Lease, Released};
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, Tenant, TxHash, Uuid};
-use queen_state::State;
+use queen_state::{Partition, State};
 
 use super::part::Part;
 use super::{Engine, EngineGroup, PartKey, Start};
@@ -139,14 +139,14 @@ impl Engine {
     ) -> AckOutcome {
         let key = (call.partition, group);
         let now = draft.now();
-        let Some(last_offset) = state.partition(key.0).map(|row| row.last_offset) else {
+        let Some(row) = state.partition(key.0) else {
             return AckOutcome::Done(vec![ItemResult::Unresolved; call.items.len()]);
         };
         let Some(part) = self.load_part(state, key.0, group, Start::All) else {
             return AckOutcome::Done(vec![ItemResult::Unresolved; call.items.len()]);
         };
         let leased = part.live_lease(now).is_some();
-        match judge(part, (call, facts), queue, (now, last_offset)) {
+        match judge(part, (call, facts), queue, (now, row)) {
             Judged::NeedLog(question) => {
                 self.unload_if_idle(key);
                 AckOutcome::NeedLog(question)
@@ -285,17 +285,18 @@ pub(super) fn judge(
     part: &Part,
     (call, facts): (&AckCall, &AckFacts),
     queue: &QueueView,
-    (now, last_offset): (Micros, i64),
+    (now, row): (Micros, &Partition),
 ) -> Judged {
     let live = part.live_lease(now);
+    let known_from = row.txns_start();
     if let Some(presented) = call.lease
         && live.is_none_or(|lease| Some(lease.worker) != presented)
     {
-        return repeated(part, presented, call, facts);
+        return repeated(part, presented, (call, facts), known_from);
     }
-    let end = live.map_or(last_offset, |lease| signed(lease.batch_end));
+    let end = live.map_or(row.last_offset, |lease| signed(lease.batch_end));
     let unique = queue.dedup_window_us > 0;
-    let places = match places(part, call, facts, (end, unique)) {
+    let places = match places(part, (call, facts), (known_from, end), unique) {
         Ok(places) => places,
         Err(question) => return Judged::NeedLog(question),
     };
@@ -309,7 +310,8 @@ pub(super) fn judge(
     };
     let verdicts: Vec<_> =
         places.iter().copied().zip(call.items.iter().map(|item| item.verdict)).collect();
-    let decision = decide(&cursor, &verdicts);
+    let mut decision = decide(&cursor, &verdicts);
+    drop_removed(&mut decision, &places, known_from);
     let missing = |(offset, _): &&(Offset, usize)| !facts.messages.contains_key(offset);
     let offsets: Vec<Offset> = decision.dead.iter().filter(missing).map(|dead| dead.0).collect();
     if offsets.is_empty() {
@@ -319,8 +321,27 @@ pub(super) fn judge(
     }
 }
 
+/// Messages that may be reclaimed cannot be filed any more: they are done with.
+fn drop_removed(decision: &mut AckDecision, places: &[Place], known_from: Offset) {
+    if known_from == Offset(0) {
+        return;
+    }
+    decision.dead.retain(|(offset, _)| *offset >= known_from);
+    for (verdict, place) in decision.items.iter_mut().zip(places) {
+        let removed = matches!(place, Place::InRange(offset) if *offset < known_from);
+        if removed && *verdict == ItemVerdict::DeadLettered {
+            *verdict = ItemVerdict::Done;
+        }
+    }
+}
+
 /// An ack under a lease that is over: taken when that lease was settled to its end and covers the messages.
-fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFacts) -> Judged {
+fn repeated(
+    part: &Part,
+    presented: Option<Uuid>,
+    (call, facts): (&AckCall, &AckFacts),
+    known_from: Offset,
+) -> Judged {
     let Some(released) = part.released.filter(|released| Some(released.worker) == presented) else {
         return Judged::Unchanged(vec![ItemResult::LeaseLost; call.items.len()]);
     };
@@ -330,11 +351,12 @@ fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFac
         .map(|item| item.hash)
         .filter(|hash| !facts.offsets.contains_key(hash))
         .collect();
-    if !unknown.is_empty() {
+    let from = released.low.max(known_from);
+    if !unknown.is_empty() && from <= released.high {
         return Judged::NeedLog(AckQuestion::Offsets {
             route: part.route,
             hashes: unknown,
-            from: released.low,
+            from,
             to: released.high,
         });
     }
@@ -358,9 +380,9 @@ fn repeated(part: &Part, presented: Option<Uuid>, call: &AckCall, facts: &AckFac
 /// Where each item's message stands; what must be asked when the leased batch does not tell.
 fn places(
     part: &Part,
-    call: &AckCall,
-    facts: &AckFacts,
-    (end, unique): (i64, bool),
+    (call, facts): (&AckCall, &AckFacts),
+    (known_from, end): (Offset, i64),
+    unique: bool,
 ) -> Result<Vec<Place>, AckQuestion> {
     let keys = part.keys.as_deref().unwrap_or_default();
     let low = part.lease_low.0;
@@ -409,12 +431,13 @@ fn places(
         };
         places.push(place);
     }
-    if unknown.is_empty() {
+    let from = u64::try_from(part.committed + 1).unwrap_or(0).saturating_sub(RECOGNISED_BELOW);
+    let from = Offset(from).max(known_from);
+    let to = Offset(u64::try_from(end).unwrap_or(0));
+    if unknown.is_empty() || from > to {
         return Ok(places);
     }
-    let from = u64::try_from(part.committed + 1).unwrap_or(0).saturating_sub(RECOGNISED_BELOW);
-    let to = Offset(u64::try_from(end).unwrap_or(0));
-    Err(AckQuestion::Offsets { route: part.route, hashes: unknown, from: Offset(from), to })
+    Err(AckQuestion::Offsets { route: part.route, hashes: unknown, from, to })
 }
 
 /// Index of a hash in the batch, an uncommitted one first; acks mostly come in order, so `guess` is tried first.

@@ -117,9 +117,7 @@ impl Engine {
         let call = &ack.call;
         let key = (call.partition, ack.group);
         let unresolved = || Judged::Unchanged(vec![ItemResult::Unresolved; call.items.len()]);
-        let Some(last_offset) = state.partition(key.0).map(|row| row.last_offset) else {
-            return unresolved();
-        };
+        let Some(row) = state.partition(key.0) else { return unresolved() };
         let part = match shadows.get(&key) {
             Some(part) => part,
             None => match self.load_part(state, key.0, key.1, Start::All) {
@@ -133,7 +131,7 @@ impl Engine {
             // A settled lease is not answered again here: a transaction that repeats is a new one.
             return Judged::Unchanged(vec![ItemResult::LeaseLost; call.items.len()]);
         }
-        judge(part, (call, facts), &ack.queue, (now, last_offset))
+        judge(part, (call, facts), &ack.queue, (now, row))
     }
 
     fn shadow(

@@ -9,6 +9,7 @@ use queen_model::Lease;
 use queen_record::ids::{Micros, Offset, PartitionId, QueueId, TxHash, Uuid};
 use queen_state::{Partition, State};
 
+use super::retention::pass_removed;
 use super::{Engine, EngineGroup, PartKey, QUEUE_MODE};
 use crate::overlay::{Overlay, QueueView, Subscription};
 
@@ -71,6 +72,8 @@ pub struct Claim {
     pub route: QueueId,
     /// Where to begin.
     pub from: ClaimFrom,
+    /// Oldest offset that is retained: nothing below it may be delivered.
+    pub start: Offset,
     /// Messages at most.
     pub messages_max: u32,
     /// Only messages appended at or before this time may be delivered.
@@ -172,7 +175,7 @@ impl Engine {
         request: &ClaimRequest,
         left: u32,
     ) -> Option<Claim> {
-        let row = state.partition(key.0)?;
+        let row = state.partition(key.0).filter(|_| !overlay.is_partition_gone(key.0))?;
         let start = self.start(state, overlay, key.1, request.pinned_start);
         match self.readiness(state, row, key, request, start) {
             Readiness::Ready { from, available } => {
@@ -186,6 +189,7 @@ impl Engine {
                     partition: key.0,
                     route,
                     from,
+                    start: row.log_start(),
                     messages_max: if request.conflates { 1 } else { available.min(left) },
                     deliver_until: (delay_us > 0).then_some(Micros(request.now.0 - delay_us)),
                 })
@@ -254,6 +258,11 @@ impl Engine {
         if behind <= 0 {
             return Readiness::Idle;
         }
+        let available = row.next_offset().0.saturating_sub(wanted.0);
+        if available == 0 {
+            self.pass_to_end(key, row);
+            return Readiness::Idle;
+        }
         let quiet_at = Micros(row.last_created.0 + request.queue.window_us);
         if request.queue.window_us > 0 && quiet_at > request.now {
             return Readiness::Later(quiet_at);
@@ -266,7 +275,7 @@ impl Engine {
             Some(time) => ClaimFrom::Time(time),
             None => ClaimFrom::Offset(wanted),
         };
-        Readiness::Ready { from, available: u64::try_from(behind).unwrap_or(0) }
+        Readiness::Ready { from, available }
     }
 
     /// Keeps a partition out of the ready list until a time.
@@ -288,11 +297,20 @@ impl Engine {
         (now, delay_us, terms): (Micros, i64, LeaseTerms),
     ) -> Taken {
         let key = (claim.partition, group);
-        let Some(part) = self.parts.get_mut(&key).filter(|part| part.reserved == Some(token))
-        else {
+        let (Some(row), Some(part)) = (
+            state.partition(claim.partition),
+            self.parts.get_mut(&key).filter(|part| part.reserved == Some(token)),
+        ) else {
             return Taken::Lost;
         };
         part.reserved = None;
+        if delivered.first < row.log_start() && !delivered.hashes.is_empty() {
+            // Removed while it was read: the rest is claimed anew.
+            self.unload_if_idle(key);
+            self.offer_rest(state, key);
+            return Taken::Nothing;
+        }
+        pass_removed(part, row.log_start());
         if part.created == Micros(0) {
             part.created = now;
         }

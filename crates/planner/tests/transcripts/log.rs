@@ -19,10 +19,21 @@ struct Message {
     data: Bytes,
 }
 
+/// One append.
+#[derive(Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) end: Offset,
+    pub(crate) created: Micros,
+    pub(crate) retained: u64,
+}
+
 /// Messages by partition; the index is the offset.
 #[derive(Default)]
 pub(crate) struct Log {
     partitions: BTreeMap<PartitionId, Vec<Message>>,
+    appends: BTreeMap<PartitionId, Vec<Made>>,
+    /// Offsets below which records were reclaimed.
+    reclaimed: BTreeMap<PartitionId, Offset>,
 }
 
 impl Log {
@@ -34,6 +45,9 @@ impl Log {
         assert_eq!(bytes.len(), *raw_len as usize);
         let messages = self.partitions.entry(append.id).or_default();
         assert_eq!(messages.len() as u64, append.base.0, "offsets have no gaps");
+        let (created, retained) = (append.created, u64::from(append.retained()));
+        let end = Offset(append.base.0 + u64::from(append.count()));
+        self.appends.entry(append.id).or_default().push(Made { end, created, retained });
         let frames: Vec<_> = Frames::new(bytes).map(Result::unwrap).collect();
         assert_eq!(frames.len(), append.hashes.len());
         for (frame, hash) in frames.iter().zip(&append.hashes) {
@@ -51,7 +65,18 @@ impl Log {
 
     fn messages(&self, partition: PartitionId) -> impl Iterator<Item = (Offset, &Message)> {
         let messages = self.partitions.get(&partition).into_iter().flatten();
-        (0..).map(Offset).zip(messages)
+        let start = self.reclaimed.get(&partition).copied().unwrap_or(Offset(0));
+        (0..).map(Offset).zip(messages).filter(move |(offset, _)| *offset >= start)
+    }
+
+    /// Forgets the records below an offset.
+    pub(crate) fn reclaim(&mut self, partition: PartitionId, below: Offset) {
+        self.reclaimed.insert(partition, below);
+    }
+
+    /// All appends of a partition, oldest first.
+    pub(crate) fn appends(&self, partition: PartitionId) -> &[Made] {
+        self.appends.get(&partition).map_or(&[], Vec::as_slice)
     }
 
     /// Every stored hash, for a filter that is filled after a start.
@@ -110,8 +135,7 @@ impl Log {
             }
             AckQuestion::Messages { offsets, .. } => {
                 for offset in offsets {
-                    let (_, found) =
-                        self.messages(partition).nth(offset.0.try_into().unwrap()).unwrap();
+                    let (_, found) = self.messages(partition).find(|(at, _)| at == offset).unwrap();
                     let message = DeadMessage {
                         id: found.id,
                         transaction_id: found.transaction_id.clone(),
@@ -136,7 +160,7 @@ impl Log {
             |message: &Message| claim.deliver_until.is_some_and(|until| message.created > until);
         let first = match claim.from {
             ClaimFrom::Offset(offset) => offset,
-            ClaimFrom::Time(time) => self.first_at(claim.partition, time).unwrap(),
+            ClaimFrom::Time(time) => self.first_at(claim.partition, time).unwrap().max(claim.start),
             ClaimFrom::Newest { wanted, last, since } => {
                 let young = self.messages(claim.partition).find(|(_, message)| too_young(message));
                 let until = young.as_ref().map_or(last.0 + 1, |(offset, _)| offset.0);
@@ -153,7 +177,8 @@ impl Log {
             }
         };
         let mut delivered = Delivered { first, hashes: Vec::new(), too_young: None };
-        let wanted = self.messages(claim.partition).skip(first.0.try_into().unwrap());
+        assert!(first >= claim.start, "what is removed is not read");
+        let wanted = self.messages(claim.partition).filter(|(offset, _)| *offset >= first);
         for (_, message) in wanted.take(claim.messages_max as usize) {
             if too_young(message) {
                 delivered.too_young = Some(message.created);

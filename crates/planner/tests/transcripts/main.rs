@@ -18,6 +18,7 @@ mod log;
 mod names;
 mod push;
 mod render;
+mod retention;
 mod script;
 mod seen;
 mod settle;
@@ -55,6 +56,7 @@ stories![
     positions,
     push,
     repeats,
+    retention,
     subscriptions,
     transaction,
 ];

@@ -1,6 +1,6 @@
 //! Entries as a person reads them.
 
-use queen_model::{CursorSet, DlqInsert, Effect, Entry, QueueOptions, SubscriptionMode};
+use queen_model::{CursorSet, DlqInsert, Effect, Entry, QueueOptions, SubscriptionMode, Watermark};
 use queen_record::frame::Frames;
 
 use crate::names::{short, time};
@@ -81,7 +81,17 @@ impl World {
                 format!("dead letter {} of {queue} is gone", self.names.of('D', *id))
             }
             Effect::DeleteChunk { limit } => format!("at most {limit} rows are swept"),
-            Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+            Effect::PartitionDelete { id } => format!("{} is gone", self.partition(*id)),
+            Effect::Watermark(marks) => {
+                let Watermark { log_start, txns_start, rows_start, freed, .. } = marks;
+                assert_eq!(rows_start, txns_start, "hashes leave with their records");
+                let oldest = marks.oldest.map_or("nothing".to_owned(), time);
+                let partition = self.partition(marks.id);
+                format!(
+                    "{partition} starts at {log_start} with {oldest}, hashes at {txns_start}; {freed} bytes go"
+                )
+            }
+            Effect::Noop => panic!("nobody plans {effect:?}"),
         }
     }
 

@@ -10,6 +10,7 @@ use queen_planner::consume::{
     Taken,
 };
 use queen_planner::push::{PushJudged, PushPlan, PushVerdict};
+use queen_planner::retention::{Dropped, Judged};
 
 #[derive(Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
@@ -47,7 +48,9 @@ impl Seen {
             Effect::DlqInsert(_) => "effect: dead letter filed",
             Effect::DlqDelete { .. } => "effect: dead letter removed",
             Effect::DeleteChunk { .. } => "effect: rows swept",
-            Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+            Effect::PartitionDelete { .. } => "effect: partition removed",
+            Effect::Watermark(_) => "effect: marks moved",
+            Effect::Noop => panic!("nobody plans {effect:?}"),
         };
         self.note(what);
     }
@@ -142,6 +145,14 @@ kinds! {
         BundleVerdict::NeedLog(_) => "bundle: asks the log",
         BundleVerdict::Refused { .. } => "bundle: refused",
     }
+    judged(Judged) {
+        Judged::Moved { .. } => "retention: marks move",
+        Judged::Removed => "retention: partition removed",
+        Judged::Dropped(Dropped::Gone) => "retention: gone already",
+        Judged::Dropped(Dropped::InFlight) => "retention: something is in flight",
+        Judged::Dropped(Dropped::Stale) => "retention: what was seen is stale",
+        Judged::Dropped(Dropped::NotDue) => "retention: not due",
+    }
     place(Place) {
         Place::Next(_) => "moved: to an offset",
         Place::End => "moved: to the end",
@@ -196,4 +207,6 @@ const OTHERS: &[&str] = &[
     "effect: dead letter filed",
     "effect: dead letter removed",
     "effect: rows swept",
+    "effect: marks moved",
+    "effect: partition removed",
 ];

@@ -12,6 +12,7 @@ use queen_planner::filter::{Band, DuplicateFilter};
 use queen_planner::limits::Limits;
 use queen_planner::overlay::{Overlay, QueueView};
 use queen_planner::push::IdOrder;
+use queen_planner::retention::RetentionTerms;
 use queen_record::hash::queue_id;
 use queen_record::ids::{EntryIndex, Micros, PartitionId, Tenant};
 use queen_state::State;
@@ -45,6 +46,7 @@ pub(crate) struct World {
     pub(crate) filter: DuplicateFilter,
     pub(crate) order: IdOrder,
     pub(crate) limits: Limits,
+    pub(crate) terms: RetentionTerms,
     pub(crate) log: Log,
     pub(crate) names: Names,
     pub(crate) partitions: BTreeMap<PartitionId, String>,
@@ -73,6 +75,7 @@ impl World {
             filter: DuplicateFilter::default(),
             order: IdOrder::new(START),
             limits: Limits::default(),
+            terms: RetentionTerms { hash_window_min_s: 0, cleanup_s: None },
             log: Log::default(),
             names: Names::default(),
             partitions: BTreeMap::new(),
@@ -118,6 +121,9 @@ impl World {
             said.push(says);
         }
         self.engine.flush(self.plan(), &mut draft);
+        for (command, says) in commands.iter().zip(&mut said) {
+            self.judge(&mut draft, command, says);
+        }
         assert_eq!(self.state.digest(), before, "P1: a plan changed the state");
         let entry = (!draft.is_empty()).then(|| draft.finish());
         self.drawn = drawn;
@@ -170,6 +176,9 @@ impl World {
                 let limit = words.number("rows").unwrap();
                 draft.add(Effect::DeleteChunk { limit }, Route::System, 16);
             }
+            // Judged when the plan is otherwise complete.
+            "expire" | "remove" => {}
+            "terms" => self.set_terms(words),
             "load" => self.load(words, says),
             "collect" => self.collect(says),
             "decide" => self.decide(words, says),
@@ -232,9 +241,16 @@ impl World {
         self.engine.applied(index.0);
         self.overlay.retire(index.0);
         for effect in &entry.effects {
-            if let Effect::Append(append) = effect {
-                self.log.append(index, append);
-                self.engine.appended(&self.state, append.id);
+            match effect {
+                Effect::Append(append) => {
+                    self.log.append(index, append);
+                    self.engine.appended(&self.state, append.id);
+                }
+                Effect::Watermark(marks) => {
+                    let below = self.state.reclaimable(marks.id).unwrap();
+                    self.log.reclaim(marks.id, below);
+                }
+                _ => {}
             }
         }
         self.retire_hashes();
@@ -286,9 +302,12 @@ impl World {
                 }
                 Effect::Append(append) => self.route_of(append.id),
                 Effect::CursorSet(set) => self.route_of(set.id),
-                Effect::CursorDelete { id, .. } => self.route_of(*id),
+                Effect::CursorDelete { id, .. } | Effect::PartitionDelete { id } => {
+                    self.route_of(*id)
+                }
                 Effect::DeleteChunk { .. } => Route::System,
-                Effect::Noop | Effect::PartitionDelete { .. } => panic!("nobody plans {effect:?}"),
+                Effect::Watermark(marks) => self.route_of(marks.id),
+                Effect::Noop => panic!("nobody plans {effect:?}"),
             };
             assert_eq!(*route, wanted, "the log of {effect:?}");
         }

@@ -280,8 +280,12 @@ impl Cycle {
     /// What is wrong with a claim, for the consumer and for the operator.
     fn damage_of(&self, state: &State, held: &PendingClaim) -> Option<String> {
         let Read::Done(Some(Err(error))) = &held.read else { return None };
-        let (_, queue, _) = self.engine.names(held.group);
         let row = state.partition(held.claim.partition);
+        if row.is_none_or(|row| row.log_start() > held.claim.start) {
+            // Removed while it was read; what could not be read is not there any more.
+            return None;
+        }
+        let (_, queue, _) = self.engine.names(held.group);
         let partition = row.map_or("", |row| state.partition_name(row));
         Some(format!("queue {queue}, partition {partition}: {error}"))
     }
