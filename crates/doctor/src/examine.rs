@@ -17,7 +17,7 @@ use crate::report::{Figures, Findings, Report, Severity, Verdict};
 use crate::start::{self, StoreKind, Target};
 
 /// Files directly in the data directory that belong there.
-const TOP: [&str; 2] = ["queen.lock", "ENCRYPTION"];
+const TOP: [&str; 3] = ["queen.lock", "ballast", "ENCRYPTION"];
 
 /// Examines a directory. `disk` is only listed and opened for reading.
 ///
@@ -132,7 +132,7 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
         [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
         ["store", "new", _] | ["raft", "state.json"] => true,
-        ["qlog", name] => ["LANES", "SHARDS"].contains(&name) || is_leftover(name),
+        ["qlog", name] => ["LANES", "SHARDS", "RECLAIMED"].contains(&name) || is_leftover(name),
         ["qlog", log, name] if log_of_name(log).is_some() => {
             number_of_name(name).is_some() || number_of_side(name).is_some() || is_leftover(name)
         }
