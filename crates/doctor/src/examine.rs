@@ -57,6 +57,14 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
     let counted = ScratchDisk::new(disk.clone(), &target.dir).counting(progress.counter());
     let reading = Reading::new(&counted, opened.as_ref(), &mut findings, &mut figures);
     reading.all(&target.qlog_dir())?;
+    let mark = target.dir.join("ENCRYPTION");
+    if figures.encrypted > 0 && !disk.exists(&mark)? {
+        let what = format!(
+            "is gone, but {} messages are encrypted: no start can tell a wrong key; one with the right key writes it again",
+            figures.encrypted
+        );
+        findings.add(Severity::Damage, &mark, None, what);
+    }
     if opened.is_none() {
         store(&counted, target, &mut findings, &mut figures);
     }

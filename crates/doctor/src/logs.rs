@@ -221,6 +221,7 @@ impl<'a> Reading<'a> {
         for frame in Frames::new(payload) {
             let frame = frame.map_err(|error| format!("entry {seq}: {error}"))?;
             count += 1;
+            self.figures.encrypted += u64::from(frame.encrypted);
             if let Some(what) = wrong_hash(tx_hash(frame.transaction_id), hashes.next(), seq) {
                 return Err(what);
             }

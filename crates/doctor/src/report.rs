@@ -80,6 +80,8 @@ pub struct Figures {
     pub records: u64,
     /// Messages in them.
     pub messages: u64,
+    /// Messages whose payload is encrypted.
+    pub encrypted: u64,
     /// Whole entry records among them.
     pub entries: u64,
 }

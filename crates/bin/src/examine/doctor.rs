@@ -136,11 +136,11 @@ fn print(report: &Report, dir: &Path, output: &mut Output) -> Result<(), Failure
         output.table(&table, "")?;
         output.line("")?;
     }
-    let Figures { files, bytes, rows, queues, partitions, records, messages, entries } =
+    let Figures { files, bytes, rows, queues, partitions, records, messages, encrypted, entries } =
         report.figures;
     output.line(&format!(
         "read {files} files, {bytes} bytes: {rows} rows of the store, {records} records with {messages} messages \
-         and {entries} entries"
+         ({encrypted} encrypted) and {entries} entries"
     ))?;
     match &report.verdict {
         Verdict::Starts { applied, durable, cut_entries, cut_bytes } => {
@@ -197,6 +197,7 @@ fn document(report: &Report) -> Value {
             "partitions": figures.partitions,
             "records": figures.records,
             "messages": figures.messages,
+            "encrypted": figures.encrypted,
             "entries": figures.entries,
         },
     });

@@ -110,6 +110,7 @@ fn a_good_directory_is_clean_and_stays_as_it_is() {
             "{report}"
         );
         assert_eq!(report["figures"]["messages"], 24, "{report}");
+        assert_eq!(report["figures"]["encrypted"], 8, "{report}");
     }
     let output = queen(&["doctor", dir.path().to_str().unwrap()], &[]);
     assert!(
@@ -121,6 +122,11 @@ fn a_good_directory_is_clean_and_stays_as_it_is() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("is not the key that this directory was used with"));
     assert_eq!(files(dir.path()), before);
+    std::fs::remove_file(dir.path().join("ENCRYPTION")).unwrap();
+    let (code, report) = doctor(dir.path(), true);
+    let found = &report["findings"][0];
+    assert_eq!((code, &found["severity"]), (3, &"damage".into()), "{report}");
+    assert!(found["what"].as_str().unwrap().contains("8 messages are encrypted"), "{report}");
 }
 
 #[test]
