@@ -21,6 +21,7 @@
 //! - Q6 no lock that a reader takes is held across I/O.
 #![forbid(unsafe_code)]
 
+mod active;
 mod append;
 mod appends;
 mod background;
@@ -40,6 +41,7 @@ mod pool;
 mod read;
 mod reclaim;
 mod recover;
+mod retired;
 mod rewrite;
 mod scan;
 mod scrub;

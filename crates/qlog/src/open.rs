@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::{Mutex, RwLock};
 use queen_io::{Disk, DiskFile, OpenMode};
 use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
-use queen_record::ids::{EntryIndex, LogId, Micros};
+use queen_record::ids::{EntryIndex, LogId};
 
+use crate::active::{ActiveScan, scan_file, unused};
 use crate::background::sealed_seqs;
 use crate::durable::{DurablePoint, LogTail, Rewriting};
 use crate::error::{Fault, OpenError};
-use crate::file::{FileIndex, LogFile, RamIndex};
+use crate::file::{FileIndex, LogFile};
 use crate::handles::{Handles, SparingDisk};
 use crate::log::{Log, Mark, SealedLen, Tail};
-use crate::names::{
-    Ext, dead_dir, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir,
-};
+use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir};
 use crate::options::Options;
 use crate::pool::SyncPool;
 use crate::reclaim::RECLAIMED;
 use crate::recover::{Opened, Recovery};
-use crate::scan::{CHUNK_WHOLE, FileScan, Step, all_zero, find_record_behind, read_exact_at};
+use crate::retired::{Retired, finish_retiring, remove_dir, retired};
+use crate::scan::{find_record_behind, read_exact_at};
 use crate::shared::{Qlog, Shared};
-use crate::side::{BuildError, Flaw, LoadError, SealedFile, SideIndex, SidePlace, index_record};
+use crate::side::{BuildError, Flaw, LoadError, SealedFile, SideIndex, SidePlace};
 use crate::stats::Counters;
 
 pub(crate) fn open(
@@ -130,57 +130,6 @@ fn prepare_dir(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogId>, Fault> {
     Ok(logs)
 }
 
-/// Removes a retired log. Its name says that it is dead, so stopping half way leaves nothing to mistake.
-pub(crate) fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Fault> {
-    for entry in disk.list(dir).map_err(Fault::io(dir, "list"))? {
-        let path = dir.join(&entry.name);
-        disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
-    }
-    disk.remove_dir(dir).map_err(Fault::io(dir, "remove"))
-}
-
-/// What is there of a log that was being removed.
-enum Retired {
-    /// The log that the point speaks of.
-    AsRecorded,
-    /// A later one of the same id.
-    Anew,
-}
-
-/// A later log begins with a file 1 that is not finished, or was made for an entry above the recorded ones.
-fn retired(disk: &dyn Disk, dir: &Path, tail: &LogTail) -> Result<Retired, OpenError> {
-    let names = disk.list(dir).map_err(Fault::io(dir, "list"))?;
-    let Some(lowest) = names.iter().filter_map(|entry| parse_file(&entry.name)).min() else {
-        return Ok(Retired::Anew);
-    };
-    if lowest != 1 {
-        return Ok(Retired::AsRecorded);
-    }
-    let path = file_path(dir, lowest, Ext::Log);
-    let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
-    if unused(&*file).map_err(Fault::io(&path, "read"))? {
-        return Ok(Retired::Anew);
-    }
-    let mut bytes = [0; HEADER_LEN];
-    read_exact_at(&*file, &mut bytes, 0).map_err(Fault::io(&path, "read"))?;
-    match FileHeader::decode(&bytes) {
-        Ok(header) if header.first_seq > tail.tail_index => Ok(Retired::Anew),
-        // A header that is wrong is refused when the log is opened.
-        _ => Ok(Retired::AsRecorded),
-    }
-}
-
-fn finish_retiring(disk: &dyn Disk, dir: &Path, log: LogId) -> Result<(), Fault> {
-    let path = log_dir(dir, log);
-    let dead = dead_dir(dir, log);
-    disk.rename(&path, &dead).map_err(Fault::io(&path, "rename"))?;
-    {
-        let _site = queen_io::site("retire");
-        disk.sync_dir(dir).map_err(Fault::io(dir, "sync"))?;
-    }
-    remove_dir(disk, &dead)
-}
-
 /// Removes the side files of a number; `true` when there were some.
 pub(crate) fn remove_sides(disk: &dyn Disk, dir: &Path, number: u64) -> Result<bool, Fault> {
     let mut removed = false;
@@ -200,21 +149,6 @@ struct Found {
     path: PathBuf,
     len: u64,
     header: FileHeader,
-}
-
-/// What a walk over the active file saw.
-pub(crate) struct ActiveScan {
-    pub(crate) index: RamIndex,
-    /// End of the last verified record.
-    pub(crate) end: u64,
-    /// Seq of the last record; 0 without one.
-    pub(crate) last: EntryIndex,
-    /// Why the walk ended there, unless the rest is zero or nothing.
-    pub(crate) bad: Option<String>,
-    /// A verified record that breaks the order: no torn write looks like that.
-    pub(crate) disorder: Option<String>,
-    /// Seq and time of the first record.
-    pub(crate) first: Option<(EntryIndex, Micros)>,
 }
 
 struct Opener<'a> {
@@ -537,53 +471,4 @@ impl Opener<'_> {
         }
         recorded.files.iter().find(|file| file.number == number).map_or(0, |file| file.len)
     }
-}
-
-/// Whether a newest file was made ahead and never used, or not even finished.
-fn unused(file: &dyn DiskFile) -> std::io::Result<bool> {
-    let len = file.len()?;
-    if len < HEADER_LEN as u64 {
-        return Ok(true);
-    }
-    let mut bytes = [0; HEADER_LEN];
-    read_exact_at(file, &mut bytes, 0)?;
-    if bytes == [0; HEADER_LEN] {
-        return all_zero(file, 0, len);
-    }
-    Ok(FileHeader::decode(&bytes).is_ok_and(|header| header.first_seq == FIRST_SEQ_UNUSED))
-}
-
-/// Walks a file that may end in a torn record.
-pub(crate) fn scan_file(
-    file: Arc<dyn DiskFile>,
-    end: u64,
-    first_seq: EntryIndex,
-) -> std::io::Result<ActiveScan> {
-    let mut scan = FileScan::new(file, HEADER_LEN as u64, end, CHUNK_WHOLE);
-    let mut index = RamIndex::default();
-    let mut last = EntryIndex(0);
-    let mut lowest = first_seq;
-    let mut first = None;
-    let bad = loop {
-        let here = scan.at();
-        match scan.step()? {
-            Step::Record(at, record) => {
-                let seq = record.head.seq;
-                if seq < lowest {
-                    let reason = format!("entry {seq} after entry {lowest}");
-                    let disorder = Some(reason);
-                    return Ok(ActiveScan { index, end: here, last, bad: None, disorder, first });
-                }
-                last = seq;
-                lowest = seq;
-                first.get_or_insert((seq, record.head.created));
-                if let Some(entry) = index_record(at, &record) {
-                    index.insert(&entry);
-                }
-            }
-            Step::End => break None,
-            Step::Bad(error) => break Some(error.to_string()),
-        }
-    };
-    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None, first })
 }

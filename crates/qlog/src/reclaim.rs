@@ -23,7 +23,8 @@ use crate::error::Fault;
 use crate::file::{FileIndex, LogFile};
 use crate::log::{Fate, Log, Retiring, SealedLen};
 use crate::names::{Ext, dead_dir, file_path, log_dir, rewrite_path};
-use crate::open::{remove_dir, remove_sides};
+use crate::open::remove_sides;
+use crate::retired::remove_dir;
 use crate::shared::{Qlog, Shared};
 use crate::side::SideIndex;
 

@@ -21,11 +21,12 @@ use queen_record::header::{FIRST_SEQ_AT, HEADER_LEN};
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 use queen_record::record::{EntryBody, EntryPart};
 
+use crate::active::scan_file;
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile};
 use crate::log::{Log, Mark};
 use crate::names::{Ext, file_path};
-use crate::open::{remove_sides, scan_file};
+use crate::open::remove_sides;
 use crate::scan::{CHUNK_MANY, CHUNK_MERGE, CHUNK_WHOLE, FileScan, Step, read_exact_at};
 use crate::shared::Shared;
 

@@ -310,7 +310,7 @@ fn only_recorded_holes_are_accepted() {
     let run = Run::start(SimDisk::new()).all();
     run.sim.settle();
     let [first, .., _] = *run.files(A).as_slice() else { unreachable!("A has several files") };
-    let gone = (1..).find(|number| !run.files(A).contains(number)).unwrap();
+    let gone = (1..100).find(|number| !run.files(A).contains(number)).unwrap();
     let path = |number: u64| PathBuf::from(format!("{DIR}/q{A}/r{number:08}.qlog"));
     let refusal = |change: &dyn Fn(&SimDisk)| {
         let copy = run.sim.crash_now(&Choice::AllKept);

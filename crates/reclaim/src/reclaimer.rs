@@ -145,13 +145,15 @@ impl Reclaimer {
                 let from = if log == self.place.0 { self.place.1 } else { 0 };
                 if self.is_spent(budget, pass) {
                     self.place = (log, from);
-                    return self.retire(&idle, pass);
+                    self.retire(&idle, pass);
+                    return Ok(());
                 }
                 let cold = self.qlog.cold_files(log);
                 for file in cold.iter().filter(|file| file.number >= from) {
                     if self.is_spent(budget, pass) {
                         self.place = (log, file.number);
-                        return self.retire(&idle, pass);
+                        self.retire(&idle, pass);
+                        return Ok(());
                     }
                     pass.looked += 1;
                     self.look(log, *file, now, budget, pass)?;
@@ -164,7 +166,8 @@ impl Reclaimer {
             self.place = (LogId(next), 0);
         }
         self.place = (LogId(0), 0);
-        self.retire(&idle, pass)
+        self.retire(&idle, pass);
+        Ok(())
     }
 
     fn is_spent(&self, budget: &Budget, pass: &mut Pass) -> bool {
@@ -317,9 +320,9 @@ impl Reclaimer {
     }
 
     /// Plans the removal of logs without a live message that no queue writes to.
-    fn retire(&mut self, idle: &BTreeMap<LogId, EntryIndex>, pass: &mut Pass) -> Result<(), Fault> {
+    fn retire(&mut self, idle: &BTreeMap<LogId, EntryIndex>, pass: &mut Pass) {
         if idle.is_empty() {
-            return Ok(());
+            return;
         }
         let used = self.partitions.in_use(&idle.keys().copied().collect());
         for (log, last) in idle {
@@ -330,6 +333,5 @@ impl Reclaimer {
                 pass.planned += u64::from(self.qlog.plan_retire(*log, *last));
             }
         }
-        Ok(())
     }
 }
