@@ -3,6 +3,7 @@
 mod consume;
 mod messages;
 mod queues;
+mod retention;
 mod settle;
 mod transactions;
 
