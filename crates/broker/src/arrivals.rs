@@ -77,8 +77,6 @@ impl Arrivals {
         for effect in &entry.effects {
             match effect {
                 Effect::Append(append) => table.wake(&Watched::Partition(append.id)),
-                // What it waits for may be gone: it looks again and says so.
-                Effect::Watermark(marks) => table.wake(&Watched::Partition(marks.id)),
                 Effect::PartitionCreate(create) => {
                     let queue = queue_id(create.tenant, &create.queue);
                     table.wake(&Watched::Name(queue, (&*create.partition).into()));

@@ -12,7 +12,7 @@ use queen_planner::consume::{
     ClaimRequest, Delivered, Engine, LeaseTerms, Place, QUEUE_MODE, Start, Taken,
 };
 use queen_planner::draft::{Draft, Route, Stamp};
-use queen_planner::overlay::{Overlay, QueueView, Tip};
+use queen_planner::overlay::{Overlay, QueueView, Registration, Subscription, Tip};
 use queen_planner::retention::{
     Boundary, Dropped, Expiry, Judged, Proposal, RetentionContext, RetentionTerms,
 };
@@ -109,8 +109,8 @@ struct Model {
     appends: BTreeMap<u64, Vec<Made>>,
     /// The offset that each group has yet to do, where it has a cursor.
     wanted: BTreeMap<(u64, usize), u64>,
-    /// Whether the first group is registered, and from when on.
-    registered: Option<Option<Micros>>,
+    /// Where the first group starts, once it is registered.
+    registered: Option<Subscription>,
     log_start: BTreeMap<u64, u64>,
     txns_start: BTreeMap<u64, u64>,
 }
@@ -137,8 +137,8 @@ impl Model {
         let unseen = places(0).is_some()
             || match self.registered {
                 None => true,
-                Some(None) => false,
-                Some(Some(from)) => made.created < from,
+                Some(Subscription::All) => false,
+                Some(Subscription::From(from)) => made.created < from,
             };
         any && passed && unseen
     }
@@ -385,11 +385,8 @@ impl World {
             Some(at) => (SubscriptionMode::Timestamp, at),
             None => (SubscriptionMode::All, Micros(0)),
         };
-        let start = match from {
-            Some(at) => queen_planner::overlay::Subscription::From(at),
-            None => queen_planner::overlay::Subscription::All,
-        };
-        let registration = queen_planner::overlay::Registration { start, conflation: false };
+        let start = from.map_or(Subscription::All, Subscription::From);
+        let registration = Registration { start, conflation: false };
         self.overlay.put_registration(plan, T, QUEUE, GROUPS[0], Some(registration));
         // A group that asks is known to the engine.
         self.engine.start_changed(T, QUEUE, GROUPS[0]);
@@ -404,7 +401,7 @@ impl World {
             registered: self.now,
         };
         draft.add(Effect::GroupUpsert(group), Route::Queue(self.view().route), 0);
-        self.model.registered = Some(from);
+        self.model.registered = Some(start);
     }
 
     /// All boundaries from where the log starts, and the furthest that the hashes may leave up to.

@@ -4,6 +4,7 @@ mod bounds;
 mod consume;
 mod messages;
 mod queues;
+mod retention;
 mod settle;
 mod transactions;
 

@@ -57,8 +57,8 @@ impl Cycle {
     ) -> RetentionDone {
         let mut done = RetentionDone::default();
         let terms = self.limits.retention_terms();
+        // Whatever else the plan is full of: a node that is never idle must remove what is old too.
         while done.judged < self.limits.proposals_max
-            && draft.bytes() < self.limits.plan_bytes_max
             && let Some(proposal) = self.proposed_retention.pop_front()
         {
             let mut context = RetentionContext {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use queen_planner::retention::{Boundary, Cutoffs, Expiry, Proposal, RetentionTerms};
 use queen_qlog::{Place, Qlog, ReadError};
 use queen_record::ids::{LogId, Micros, Offset, PartitionId};
@@ -40,6 +40,8 @@ pub struct Scanner {
     /// When the walk may go on.
     paced: Micros,
     again: BTreeSet<(Micros, PartitionId)>,
+    /// The partitions of `again`: each is in it once.
+    is_again: HashSet<PartitionId, FixedState>,
     /// When the append at the `txns_start` of a partition was made, while it is too young to leave.
     known: HashMap<PartitionId, (Offset, Micros), FixedState>,
 }
@@ -55,6 +57,7 @@ impl Scanner {
             round_us: None,
             paced: longest_ago,
             again: BTreeSet::new(),
+            is_again: HashSet::with_hasher(FixedState::default()),
             known: HashMap::with_hasher(FixedState::default()),
         }
     }
@@ -84,6 +87,7 @@ impl Scanner {
             && at <= now
         {
             self.again.pop_first();
+            self.is_again.remove(&id);
             visits.extend(self.visit(state, id, now, &mut cutoffs));
         }
         let round_due = self.round_began.0.saturating_add(self.options.interval_us);
@@ -163,7 +167,7 @@ impl Scanner {
         } else {
             (None, false)
         };
-        if is_full || rows_full {
+        if (is_full || rows_full) && self.is_again.insert(look.id) {
             self.again.insert((Micros(now.0 + AGAIN_US), look.id));
         }
         if boundaries.is_empty() && rows.is_none() {
@@ -246,4 +250,83 @@ fn boundaries(
         boundaries.push(Boundary { at: last.end, newest: last.created, next, freed: freed + more });
     }
     Ok(boundaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use queen_model::{CommandSpan, Effect, Entry, PartitionCreate, QueueOptions};
+    use queen_record::ids::{EntryIndex, Tenant, Uuid};
+
+    use super::*;
+
+    /// A queue with empty partitions that nobody uses.
+    fn state(partitions: u64) -> State {
+        let (tenant, queue, created) = (Tenant::DEFAULT, "q".to_owned(), Micros(1));
+        let mut effects = vec![Effect::QueueUpsert {
+            tenant,
+            queue: queue.clone(),
+            id: Uuid([1; 16]),
+            options: QueueOptions::configured(),
+            created,
+        }];
+        effects.extend((1..=partitions).map(|number| {
+            Effect::PartitionCreate(PartitionCreate {
+                id: PartitionId(number),
+                uuid: Uuid([2; 16]),
+                tenant,
+                queue: queue.clone(),
+                partition: number.to_string(),
+                created,
+            })
+        }));
+        let effect_count = u32::try_from(effects.len()).unwrap();
+        let span = CommandSpan { request: Uuid([3; 16]), first_effect: 0, effect_count };
+        let entry = Entry {
+            now: Micros(2),
+            pid_base: PartitionId(1),
+            kv_version_base: 1,
+            commands: vec![span],
+            effects,
+        };
+        let mut state = State::new();
+        state.apply(EntryIndex(1), 1, &entry).unwrap();
+        state
+    }
+
+    fn disused(visits: &[Visit]) -> Vec<u64> {
+        let number = |visit: &Visit| match visit {
+            Visit::Disused(id) => id.0,
+            Visit::Look(look) => panic!("{look:?} holds nothing"),
+        };
+        visits.iter().map(number).collect()
+    }
+
+    #[test]
+    fn a_walk_is_in_order_paced_and_not_begun_too_often() {
+        let terms = RetentionTerms { hash_window_min_s: 0, cleanup_s: Some(5) };
+        let options =
+            ScannerOptions { interval_us: 10_000, partitions_per_s: 1000, appends_max: 1, terms };
+        let (mut scanner, state) = (Scanner::new(options), state(7));
+        let began = Micros(100_000_000);
+        assert!(scanner.next_due() <= began);
+        let mut now = began;
+        for (expected, pause_us) in [(vec![1, 2, 3], 3000), (vec![4, 5, 6], 3000), (vec![7], 4000)]
+        {
+            assert_eq!(disused(&scanner.walk(&state, now, 3)), expected);
+            assert_eq!(scanner.walk(&state, now, 3), [], "it is paced");
+            let due = Micros(now.0 + pause_us);
+            assert_eq!(scanner.next_due(), due, "a millisecond for each, ten for a round");
+            now = due;
+        }
+        assert_eq!(scanner.take_round_us(), Some(6000));
+        assert_eq!(scanner.take_round_us(), None);
+        assert_eq!(now, Micros(began.0 + 10_000));
+        assert_eq!(disused(&scanner.walk(&state, now, 3)), [1, 2, 3], "the next round");
+        let young = RetentionTerms { cleanup_s: Some(500), ..terms };
+        let mut scanner = Scanner::new(ScannerOptions { terms: young, ..options });
+        assert_eq!(scanner.walk(&state, began, 100), []);
+        let never = RetentionTerms { cleanup_s: None, ..terms };
+        let mut scanner = Scanner::new(ScannerOptions { terms: never, ..options });
+        assert_eq!(scanner.walk(&state, began, 100), []);
+    }
 }
