@@ -21,8 +21,7 @@ pub(crate) struct Environment {
 }
 
 /// Names of the settings reference that other builds know and this one does not, beside `QUEEN_*`.
-const ELSEWHERE: [&str; 4] =
-    ["RETENTION_INTERVAL", "RETENTION_BATCH_SIZE", "PARTITION_CLEANUP_DAYS", "METRICS_FLUSH_MS"];
+const ELSEWHERE: [&str; 1] = ["METRICS_FLUSH_MS"];
 
 /// Variables of the same form that the command line reads and a node does not.
 const OF_CLIENT: [&str; 2] = ["QUEEN_URL", "QUEEN_TOKEN"];
@@ -102,6 +101,7 @@ mod tests {
     fn unknown_settings_are_listed_by_name() {
         let pairs = [
             "QUEEN_RAFT_GROUPS",
+            "METRICS_FLUSH_MS",
             "RETENTION_INTERVAL",
             "PORT",
             "PATH",
@@ -111,10 +111,7 @@ mod tests {
         ];
         let pairs = pairs.map(|name| (name.to_owned(), "1".to_owned()));
         let environment = Environment::new(pairs);
-        assert_eq!(
-            environment.unknown(),
-            ["QUEEN_RAFT_GROUPS", "QUEEN_TYPO", "RETENTION_INTERVAL"]
-        );
+        assert_eq!(environment.unknown(), ["METRICS_FLUSH_MS", "QUEEN_RAFT_GROUPS", "QUEEN_TYPO"]);
         assert!(environment.is_filled("PORT"));
     }
 }
