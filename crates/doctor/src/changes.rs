@@ -8,6 +8,7 @@ use queen_broker::recover::Opened;
 use queen_io::{Change, ChangeKind, Disk, OpenMode};
 use queen_qlog::walk::is_leftover;
 use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
+use queen_record::ids::EntryIndex;
 
 use crate::report::{Findings, Severity};
 
@@ -81,6 +82,11 @@ fn record_file(
     let path = &*change.path;
     let last = opened.cut.last;
     match change.kind {
+        ChangeKind::Removed if begins_at(disk, path)?.is_some_and(|first| first <= last) => {
+            // A cut takes nothing of it: the checkpoint says that its space is to be given back.
+            let what = "given back to the disk as the checkpoint says; a start finishes it";
+            findings.add(Severity::Note, path, None, what);
+        }
         ChangeKind::Removed if !is_unused(disk, path)? => {
             let what = format!(
                 "all of it lies behind entry {last}, the last that is complete in every log"
@@ -102,6 +108,15 @@ fn record_file(
         _ => {}
     }
     Ok(())
+}
+
+/// The entry that a file was made for; `None` when it was never used or has no header.
+fn begins_at(disk: &dyn Disk, path: &Path) -> io::Result<Option<EntryIndex>> {
+    let file = disk.open(path, OpenMode::Read)?;
+    let mut bytes = [0; HEADER_LEN];
+    let count = file.read_at(&mut bytes, 0)?;
+    let header = FileHeader::decode(&bytes).ok().filter(|_| count == HEADER_LEN);
+    Ok(header.map(|header| header.first_seq).filter(|first| *first != FIRST_SEQ_UNUSED))
 }
 
 /// Whether a file was made ahead of its use, or not even finished.

@@ -3,12 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use std::path::Path;
+use std::sync::Arc;
 
+use queen_doctor::{Finding, Progress, StoreKind, Target, examine};
+use queen_io::Disk;
+use queen_io::sim::Choice;
+use queen_record::ids::Micros;
 use queen_record::layout::Shards;
+use queen_sim::client::{Client, Item};
 use queen_sim::damage::Directory;
 use queen_sim::damage::judge::{COLUMNS, Judge, Verdict};
 use queen_sim::damage::kinds::{Damage, KINDS, all};
 use queen_sim::damage::make;
+use queen_sim::history::History;
+use queen_sim::node::{DATA, EPOCH, Setup, SimNode, Start, new_disk, open};
 
 /// Flips and sectors of which one in so many is judged; everything else is judged whole.
 const EVERY: usize = 97;
@@ -89,4 +97,54 @@ fn kinds_have_their_places() {
     let files = directory.files.len();
     let pairs = all(&directory, &|_| true).iter().filter(|damage| pair(damage)).count();
     assert_eq!(pairs, files * (files - 1) / 2);
+}
+
+/// Between the record of a removal and the removal itself a start finishes it, and the doctor calls that no loss.
+#[test]
+fn what_reclaim_recorded_and_had_not_done_is_no_finding() {
+    let setup = Setup {
+        segment_bytes: 1024,
+        lanes: 1,
+        shards: Shards::None,
+        prealloc_kb: 0,
+        precreate: true,
+    };
+    let disk = new_disk();
+    let bare = open(&disk, &setup).unwrap();
+    let mut node =
+        SimNode::start(&disk, bare, Start { now: EPOCH, seed: 1 }, History::new()).unwrap();
+    let mut client = Client::default();
+    for number in 0..8 {
+        let item = Item {
+            queue: if number < 6 { "gone" } else { "stays" }.to_owned(),
+            partition: "p".to_owned(),
+            transaction_id: format!("t{number}"),
+            payload: vec![b'1'; 600],
+        };
+        client.push(&mut node, vec![item]).unwrap();
+        client.settle(&mut node).unwrap();
+        while node.background().unwrap() {}
+    }
+    client.delete_queue(&mut node, "gone");
+    client.settle(&mut node).unwrap();
+    let checkpoint = |node: &mut SimNode| {
+        node.begin_checkpoint();
+        node.write_checkpoint().unwrap();
+    };
+    checkpoint(&mut node);
+    node.reclaim().unwrap();
+    checkpoint(&mut node);
+    let now = Micros(node.now());
+    let image: Arc<dyn Disk> = Arc::new(disk.crash_now(&Choice::AllKept));
+    let target = Target {
+        dir: DATA.into(),
+        store: StoreKind::Plain,
+        key: None,
+        now,
+        hash_window_min_s: 900,
+    };
+    let report = examine(&image, &target, &Progress::new()).unwrap();
+    assert!(report.starts() && report.is_clean(), "{:?}", report.findings);
+    let given_back = |finding: &Finding| finding.what.contains("given back");
+    assert!(report.findings.iter().any(given_back), "{:?}", report.findings);
 }
