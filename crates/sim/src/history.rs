@@ -259,12 +259,10 @@ impl History {
         };
         next.digests.extend(self.digests.get(&index).map(|digest| (index, *digest)));
         for (id, part) in &self.parts {
-            if part.until.is_some_and(|until| until < index) {
-                continue;
-            }
             let mut part = part.clone();
             part.messages.truncate(part.count_at(index));
-            part.until = None;
+            // What was to be removed may be there yet: it takes more than one entry.
+            part.until = part.until.filter(|until| *until < index);
             if !part.messages.is_empty() {
                 next.parts.insert(*id, part);
             }
