@@ -4,7 +4,7 @@
 //!  state, a few rows at a time  -->  visits  --look-->  proposals  -->  the cycle judges each again
 //! ```
 //!
-//! [`Scanner`] is the walk: no thread, no lock, no clock. [`run`] is the thread around it, and a simulator is another.
+//! [`Scanner`] is the walk: no thread, no lock, no clock. `run` is the thread around it, and a simulator is another.
 //!
 //! N1. Nothing is decided here: a proposal says what stands in the log, and the cycle says whether it goes.
 //! N2. A visit that finds nothing due by the state alone reads nothing.
