@@ -225,13 +225,17 @@ fn damage_that_nobody_reads_is_found_and_said() {
         let item = json!({"queue": "q", "payload": {"id": id, "text": text}});
         client.post("/api/v1/push", &json!({ "items": [item] }));
     }
-    assert!(node.stop().0.success());
-
     let log = std::fs::read_dir(dir.path().join("qlog"))
         .unwrap()
         .map(|entry| entry.unwrap().path().join("r00000001.qlog"))
         .find(|path| std::fs::metadata(path).is_ok_and(|file| file.len() > 60_000))
         .unwrap();
+    // Without its side files the next start would read the file, and refuse.
+    while ["qidx", "qhsh"].iter().any(|side| !log.with_extension(side).exists()) {
+        client.get("/health");
+    }
+    assert!(node.stop().0.success());
+
     let mut bytes = std::fs::read(&log).unwrap();
     bytes[30_000] ^= 1;
     std::fs::write(&log, &bytes).unwrap();
