@@ -161,21 +161,7 @@ pub fn describe_effect(effect: &Effect) -> Described {
         Effect::CursorDelete { id, group } => {
             ("cursor delete", vec![("partition", number(id.0)), ("group", text(group))])
         }
-        Effect::DlqInsert(letter) => (
-            "dead letter",
-            vec![
-                ("id", text(letter.id)),
-                ("queue", text(&letter.queue)),
-                ("partition", number(letter.partition.0)),
-                ("group", text(&letter.group)),
-                ("offset", number(letter.offset)),
-                ("transactionId", text(&letter.transaction_id)),
-                ("payloadBytes", number(letter.payload.len() as u64)),
-                ("encrypted", FieldValue::Flag(letter.encrypted)),
-                ("error", text(&letter.error)),
-                ("retries", number(letter.retries)),
-            ],
-        ),
+        Effect::DlqInsert(letter) => ("dead letter", queen_state::describe_letter(letter)),
         Effect::DlqDelete { queue, id, .. } => {
             ("dead letter delete", vec![("queue", text(queue)), ("id", text(id))])
         }

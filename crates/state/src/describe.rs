@@ -1,5 +1,6 @@
 //! A stored row as names and values, for people who look into a checkpoint. Nothing in the program reads this form.
 
+use queen_model::DlqInsert;
 use queen_record::ids::PartitionId;
 
 use crate::cursor::Cursor;
@@ -154,9 +155,12 @@ fn cursor_fields(cursor: &Cursor, fields: &mut Vec<Field>) {
 }
 
 fn dead_letter(row: &[u8]) -> Result<Vec<Field>, RowError> {
-    let row = rows::dead_letter_from_row(row)?;
-    let letter = &row.letter;
-    Ok(vec![
+    Ok(describe_letter(&rows::dead_letter_from_row(row)?.letter))
+}
+
+/// The fields of a dead letter; its payload is measured, not shown.
+pub fn describe_letter(letter: &DlqInsert) -> Vec<Field> {
+    vec![
         ("id", text(letter.id)),
         partition_of(letter.partition),
         ("queue", text(&letter.queue)),
@@ -168,7 +172,7 @@ fn dead_letter(row: &[u8]) -> Result<Vec<Field>, RowError> {
         ("error", text(&letter.error)),
         ("retries", number(letter.retries)),
         ("failedUs", number(letter.failed.0)),
-    ])
+    ]
 }
 
 fn nonzero(value: u32) -> Result<std::num::NonZeroU32, RowError> {

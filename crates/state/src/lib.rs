@@ -22,7 +22,7 @@ pub use apply::ApplyError;
 pub use counts::PartitionCounts;
 pub use cursor::{Cursor, GroupNumber};
 pub use cut::StoredRow;
-pub use describe::{Field, FieldValue, describe_row};
+pub use describe::{Field, FieldValue, describe_letter, describe_row};
 pub use keyspace::Keyspace;
 pub use partition::{Marks, Partition, QueueNumber};
 pub use queue::{DeadLetterRow, Group, Queue};
