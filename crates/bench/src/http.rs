@@ -15,9 +15,11 @@ const READ_BYTES: usize = 2 << 10;
 const OPENED_AT_ONCE: usize = 100;
 const JSON: &str = "application/json";
 
-/// One keep-alive connection.
+/// One keep-alive connection, opened again after an answer that ends it.
 pub(crate) struct Client {
+    port: u16,
     stream: TcpStream,
+    is_ended: bool,
     out: Vec<u8>,
     input: Vec<u8>,
 }
@@ -41,6 +43,8 @@ impl Answer<'_> {
 struct Head {
     status: u16,
     retry_after_s: Option<u64>,
+    /// The server ends the connection after this answer.
+    is_last: bool,
     body_start: usize,
     body_end: usize,
 }
@@ -48,9 +52,8 @@ struct Head {
 impl Client {
     /// Connects over loopback.
     pub(crate) async fn connect(port: u16) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, out: Vec::new(), input: Vec::new() })
+        let stream = open(port).await?;
+        Ok(Self { port, stream, is_ended: false, out: Vec::new(), input: Vec::new() })
     }
 
     /// Opens many connections; each has had an answer of this status to a `GET path`.
@@ -127,12 +130,16 @@ impl Client {
         {
             self.fill(left).await?;
         }
-        let Head { status, retry_after_s, body_start, body_end } = head;
+        let Head { status, retry_after_s, is_last, body_start, body_end } = head;
+        self.is_ended = is_last;
         let body = self.input.get(body_start..body_end).unwrap_or_default();
         Ok(Answer { status, retry_after_s, body })
     }
 
     async fn send(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.is_ended) {
+            self.stream = open(self.port).await?;
+        }
         let mut rest = self.out.as_slice();
         while !rest.is_empty() {
             match self.stream.try_write(rest) {
@@ -172,20 +179,29 @@ impl Head {
         let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("no status")?;
         let mut length = 0;
         let mut retry_after_s = None;
+        let mut is_last = false;
         for line in lines {
             let (name, value) = line.split_once(':').context("a header without a colon")?;
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse()?;
             } else if name.eq_ignore_ascii_case("retry-after") {
                 retry_after_s = Some(value.trim().parse()?);
+            } else if name.eq_ignore_ascii_case("connection") {
+                is_last = value.trim().eq_ignore_ascii_case("close");
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 bail!("an answer in chunks is not understood here");
             }
         }
         let body_start = end + 4;
         let (status, body_end) = (status.parse()?, body_start + length);
-        Ok(Some(Self { status, retry_after_s, body_start, body_end }))
+        Ok(Some(Self { status, retry_after_s, is_last, body_start, body_end }))
     }
+}
+
+async fn open(port: u16) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 #[cfg(test)]
@@ -198,14 +214,14 @@ mod tests {
         assert!(Head::find(&text[..40]).unwrap().is_none());
         let head = Head::find(text).unwrap().unwrap();
         assert_eq!((head.status, &text[head.body_start..head.body_end]), (201, &b"abc"[..]));
-        assert_eq!(head.retry_after_s, None);
+        assert_eq!((head.retry_after_s, head.is_last), (None, false));
     }
 
     #[test]
     fn a_refusal_says_when_to_come_back() {
-        let text = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n";
+        let text = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\nconnection: close\r\n\r\n";
         let head = Head::find(text).unwrap().unwrap();
-        assert_eq!((head.status, head.retry_after_s), (429, Some(2)));
+        assert_eq!((head.status, head.retry_after_s, head.is_last), (429, Some(2), true));
     }
 
     #[test]

@@ -40,7 +40,7 @@ const CHUNKED_BYTES: usize = 1 << 20;
 
 /// A write of at most these bytes keeps its room while its body comes: that much is on its way already.
 const HELD_BYTES: usize = 256 << 10;
-/// How long it keeps it: a body that does not come must not keep others out.
+/// How long it keeps it: a body that does not come must not keep others out. As long the body of a refused one is waited for.
 const HELD: Duration = Duration::from_millis(250);
 
 /// The routes over one broker.
@@ -155,9 +155,10 @@ impl<A: Api> App<A> {
         // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
         if is_admitted {
             let bytes = self.expected(&body)?;
-            let room = self.room(bytes.min(HELD_BYTES), stopping.as_mut()).await;
-            // Its body stays unread, so the connection ends with it.
-            let room = room.map_err(ApiError::closing)?;
+            let room = match self.room(bytes.min(HELD_BYTES), stopping.as_mut()).await {
+                Ok(room) => room,
+                Err(refused) => return Err(Self::refuse(refused, body, bytes).await),
+            };
             admission = (bytes <= HELD_BYTES).then_some(room);
         }
         let body = {
@@ -186,6 +187,21 @@ impl<A: Api> App<A> {
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop((body.room, admission));
         answer
+    }
+
+    /// What a refused write is answered. A small body that has come is thrown away, so that its connection stays: a node that
+    /// has too much to do has no time for new connections. Otherwise the body stays unread and the connection ends.
+    async fn refuse<B>(refused: ApiError, body: B, bytes: usize) -> ApiError
+    where
+        B: Body<Data = Bytes>,
+    {
+        if bytes > HELD_BYTES {
+            return refused.closing();
+        }
+        match tokio::time::timeout(HELD, body::discard(body, HELD_BYTES)).await {
+            Ok(true) => refused,
+            Ok(false) | Err(_) => refused.closing(),
+        }
     }
 
     /// About the bytes that a body will have.

@@ -138,6 +138,23 @@ where
     }
 }
 
+/// Reads a body to its end and keeps nothing; whether it ended well within `bytes_max`.
+pub(crate) async fn discard<B>(body: B, bytes_max: usize) -> bool
+where
+    B: Body<Data = Bytes>,
+{
+    let mut body = pin!(body);
+    let mut left = bytes_max;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return false };
+        let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else {
+            return false;
+        };
+        left = rest;
+    }
+    true
+}
+
 /// What has come of a body.
 #[derive(Default)]
 struct Collected<'a> {

@@ -216,6 +216,27 @@ async fn a_write_that_was_read_and_found_no_room_keeps_its_connection() {
 }
 
 #[tokio::test]
+async fn a_small_write_that_found_no_room_keeps_its_connection_if_its_body_comes() {
+    let node = Node::start().await;
+    let refuse = || {
+        let refusal = CallError::Overloaded { retry_after_s: 2 };
+        node.fake.refusals.lock().unwrap().push_back(refusal);
+    };
+    refuse();
+    let body = PUSH.to_owned() + &" ".repeat(100_000);
+    let head =
+        format!("POST /api/v1/push HTTP/1.1\r\nHost: q\r\nContent-Length: {}\r\n\r\n", body.len());
+    let next = "GET /health HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n";
+    let reply = node.raw((head.clone() + &body + next).as_bytes()).await;
+    assert_eq!(reply.status, 429);
+    assert!(reply.body.contains("HTTP/1.1 200 OK"), "{}", reply.body);
+    refuse();
+    let reply = node.raw((head + &body[..1000]).as_bytes()).await;
+    assert_eq!(reply.status, 429);
+    assert!(reply.has_header("connection: close"));
+}
+
+#[tokio::test]
 async fn a_write_without_room_is_refused_before_its_body_is_read() {
     let node = Node::start().await;
     for path in ["/api/v1/push", "/api/v1/transaction"] {
