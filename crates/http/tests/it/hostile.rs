@@ -230,6 +230,7 @@ async fn a_small_write_that_found_no_room_keeps_its_connection_if_its_body_comes
     let reply = node.raw((head.clone() + &body + next).as_bytes()).await;
     assert_eq!(reply.status, 429);
     assert!(reply.body.contains("HTTP/1.1 200 OK"), "{}", reply.body);
+    node.fake.admitted.lock().unwrap().clear();
     refuse();
     let reply = node.raw((head + &body[..1000]).as_bytes()).await;
     assert_eq!(reply.status, 429);
