@@ -140,7 +140,9 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
         [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
         ["store", "new", _] | ["raft", "state.json"] => true,
-        ["qlog", name] => ["LANES", "SHARDS", "RECLAIMED"].contains(&name) || is_leftover(name),
+        ["qlog", name] => {
+            ["LANES", "SHARDS", "RECLAIMED", "FILES"].contains(&name) || is_leftover(name)
+        }
         ["qlog", log, name] if log_of_name(log).is_some() => {
             number_of_name(name).is_some() || number_of_side(name).is_some() || is_leftover(name)
         }

@@ -125,6 +125,25 @@ pub enum OpenError {
         /// The file that says so.
         file: PathBuf,
     },
+    /// There is no durable point, and the record of the files cannot be read.
+    #[error(
+        "cannot re-apply logs: the store has no checkpoint, and {} cannot be read; restore the store from a backup, or \
+         remove the file to apply what logs there are",
+        file.display()
+    )]
+    InventoryUnreadable {
+        /// The record.
+        file: PathBuf,
+    },
+    /// There is no durable point, and a file that there was is gone.
+    #[error(
+        "cannot re-apply logs: the store has no checkpoint, and {} is gone; restore the directory from a backup",
+        file.display()
+    )]
+    NotWhole {
+        /// The file.
+        file: PathBuf,
+    },
     /// A recorded file, or one between two others, is gone.
     #[error("acknowledged records are missing: {} is gone", file.display())]
     FileMissing {
@@ -248,6 +267,9 @@ impl OpenError {
             Self::LayoutUnreadable { file }
             | Self::LayoutMissing { file }
             | Self::LayoutChanged { file, .. }
+            | Self::Reclaimed { file }
+            | Self::InventoryUnreadable { file }
+            | Self::NotWhole { file }
             | Self::FileMissing { file }
             | Self::FileUnexpected { file } => Some((file, None)),
             Self::Header { file, .. } => Some((file, Some(0))),

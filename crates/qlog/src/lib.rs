@@ -31,6 +31,7 @@ mod error;
 mod file;
 mod handles;
 mod hashes;
+mod inventory;
 mod layout;
 mod log;
 mod names;

@@ -20,6 +20,7 @@ use crate::durable::{DurablePoint, LogTail, Rewriting};
 use crate::error::{Fault, OpenError};
 use crate::file::{FileIndex, LogFile};
 use crate::handles::{Handles, SparingDisk};
+use crate::inventory::{self, Inventory};
 use crate::log::{Log, Mark, SealedLen, Tail};
 use crate::names::{Ext, file_path, is_dead_dir, is_leftover, log_dir, parse_file, parse_log_dir};
 use crate::options::Options;
@@ -39,10 +40,12 @@ pub(crate) fn open(
 ) -> Result<(Qlog, Recovery), OpenError> {
     let ids = prepare_dir(&*disk, &options.dir)?;
     let reclaimed = options.dir.join(RECLAIMED);
-    if durable.layout.is_none()
-        && disk.exists(&reclaimed).map_err(Fault::io(&reclaimed, "look for"))?
-    {
-        return Err(OpenError::Reclaimed { file: reclaimed });
+    let is_reclaimed = disk.exists(&reclaimed).map_err(Fault::io(&reclaimed, "look for"))?;
+    if durable.layout.is_none() {
+        if is_reclaimed {
+            return Err(OpenError::Reclaimed { file: reclaimed });
+        }
+        inventory::check(&*disk, &options.dir)?;
     }
     let layout = crate::layout::open(&*disk, &options, durable, &ids)?;
     for tail in &durable.logs {
@@ -96,6 +99,7 @@ pub(crate) fn open(
         epochs: AtomicU64::new(1),
         written: AtomicU64::new(durable.index.0),
         unrecorded: AtomicBool::new(false),
+        inventory: Mutex::new(Inventory::new(is_reclaimed)),
         counters: Counters::default(),
     });
     let recovery = Recovery::new(shared.clone(), durable.index, opened);

@@ -119,7 +119,9 @@ impl Qlog {
 
     /// The store has this point, durably: what it says may be carried out.
     pub fn point_written(&self, point: &DurablePoint) {
-        self.shared.written.fetch_max(point.index.0, Ordering::SeqCst);
+        let shared = &self.shared;
+        shared.written.fetch_max(point.index.0, Ordering::SeqCst);
+        shared.inventory.lock().keep(&*shared.disk, &shared.options.dir, point);
         for said in &point.logs {
             if said.doomed.is_empty() && said.rewriting.is_empty() && !said.retired {
                 continue;
@@ -194,6 +196,7 @@ impl Shared {
         if self.disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
             return Ok(());
         }
+        self.inventory.lock().end(&*self.disk, &self.options.dir);
         // Its name is all it says.
         self.disk.open(&path, OpenMode::Truncate).map_err(Fault::io(&path, "create"))?;
         self.sync_dir(&self.options.dir)

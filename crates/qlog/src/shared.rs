@@ -13,6 +13,7 @@ use queen_record::layout::Layout;
 use crate::durable::DurablePoint;
 use crate::error::{Fault, OpenError};
 use crate::handles::Handles;
+use crate::inventory::Inventory;
 use crate::log::Log;
 use crate::options::Options;
 use crate::pool::SyncPool;
@@ -83,6 +84,8 @@ pub(crate) struct Shared {
     pub(crate) written: AtomicU64,
     /// Whether something is planned that no written point says.
     pub(crate) unrecorded: AtomicBool,
+    /// What a start without a store goes by.
+    pub(crate) inventory: Mutex<Inventory>,
     pub(crate) counters: Counters,
 }
 

@@ -32,8 +32,6 @@ pub enum Verdict {
     Cut,
     /// As cut, but whole records are missing, so that the start could not see it.
     Shorter,
-    /// The store is gone too: the logs are applied from their beginning, as far as they are complete.
-    WithoutStore,
     /// A read says damage; all that is served is right.
     Told,
     /// None of these.
@@ -41,8 +39,8 @@ pub enum Verdict {
 }
 
 /// The columns of the table, in the order of [`Verdict::column`].
-pub const COLUMNS: [&str; 8] =
-    ["refused", "repaired", "harmless", "cut", "shorter", "no store", "told", "WRONG"];
+pub const COLUMNS: [&str; 7] =
+    ["refused", "repaired", "harmless", "cut", "shorter", "told", "WRONG"];
 
 impl Verdict {
     /// Its place in [`COLUMNS`].
@@ -53,9 +51,8 @@ impl Verdict {
             Self::Harmless => 2,
             Self::Cut => 3,
             Self::Shorter => 4,
-            Self::WithoutStore => 5,
-            Self::Told => 6,
-            Self::Wrong(_) => 7,
+            Self::Told => 5,
+            Self::Wrong(_) => 6,
         }
     }
 }
@@ -238,11 +235,7 @@ impl<'a> Judge<'a> {
     fn served(&self, opened: &Opened, scratch: &ScratchDisk) -> Verdict {
         let applied = opened.state.applied().0;
         if applied < self.directory.last {
-            return match () {
-                () if opened.fresh => Verdict::WithoutStore,
-                () if opened.cut.bytes > 0 => Verdict::Cut,
-                () => Verdict::Shorter,
-            };
+            return if opened.cut.bytes > 0 { Verdict::Cut } else { Verdict::Shorter };
         }
         match scratch.changes() {
             Ok(changes) if changes == self.usual && !opened.fresh => Verdict::Harmless,
@@ -262,7 +255,7 @@ impl<'a> Judge<'a> {
         if applied > self.directory.last {
             return Err(format!("entry {applied} was never sent"));
         }
-        if applied < self.directory.durable && !opened.fresh {
+        if applied < self.directory.durable {
             return Err(format!("entry {applied} is the last, the last durable one is above"));
         }
         if history.digests.get(&applied) != Some(&state.digest()) {
