@@ -46,6 +46,7 @@ impl Shared {
 
     /// Writes the side files of one sealed file and moves its index out of RAM.
     fn seal_one(&self, log: &Log) -> Result<bool, Fault> {
+        let _sealing = log.sealing.lock();
         let bare = log.tail.lock().sealed.iter().find(|file| file.bare).copied();
         let Some(sealed) = bare else { return Ok(false) };
         let files = log.files();

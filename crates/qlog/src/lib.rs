@@ -26,6 +26,7 @@ mod append;
 mod appends;
 mod background;
 mod cold;
+mod cut;
 mod durable;
 mod error;
 mod file;
@@ -49,6 +50,7 @@ mod scrub;
 mod shared;
 mod side;
 mod stats;
+mod truncate;
 pub mod walk;
 
 pub use cold::ActiveFile;

@@ -158,7 +158,7 @@ impl Tail {
     }
 
     /// A mark at the end of a sealed file as the start of the next one, so that no mark holds a file back.
-    fn moved_on(&self, mark: Mark) -> Mark {
+    pub(crate) fn moved_on(&self, mark: Mark) -> Mark {
         let Ok(at) = self.sealed.binary_search_by_key(&mark.number, |file| file.number) else {
             return mark;
         };
@@ -201,6 +201,8 @@ pub(crate) struct Log {
     /// Held while the next file is being made: a roll that comes too early waits for it instead of making
     /// the same file again. No reader takes it. Taken after `writer`.
     pub(crate) next: Mutex<NextFile>,
+    /// Held while side files of a sealed file are made. Taken after `writer`.
+    pub(crate) sealing: Mutex<()>,
     /// Held while names of files that readers know go or change. A reader takes it only when it met an error, to
     /// tell a file that went from one that is damaged. Taken after `next`.
     pub(crate) swap: Mutex<()>,
@@ -227,6 +229,7 @@ impl Log {
             tail: Mutex::new(tail),
             writer: Mutex::default(),
             next: Mutex::default(),
+            sealing: Mutex::default(),
             swap: Mutex::default(),
             replacements: Mutex::default(),
             epoch,

@@ -14,20 +14,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::RwLock;
-use queen_io::{DiskFile, OpenMode};
+use queen_io::OpenMode;
 use queen_record::hash::checksum;
-use queen_record::header::{FIRST_SEQ_AT, HEADER_LEN};
+use queen_record::header::HEADER_LEN;
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 use queen_record::record::{EntryBody, EntryPart};
 
-use crate::active::scan_file;
+use crate::cut::{Again, LogCutting};
 use crate::error::{Fault, OpenError};
-use crate::file::{FileIndex, LogFile};
 use crate::log::{Log, Mark};
 use crate::names::{Ext, file_path};
-use crate::open::remove_sides;
-use crate::scan::{CHUNK_MANY, CHUNK_MERGE, CHUNK_WHOLE, FileScan, Step, read_exact_at};
+use crate::scan::{CHUNK_MANY, CHUNK_MERGE, FileScan, Step};
 use crate::shared::Shared;
 
 /// With more logs than this, none keeps a file open and a buffer filled between two of its parts.
@@ -225,7 +222,7 @@ impl Recovery {
         for mut reader in self.readers {
             let Some(to) = reader.end_of_complete() else { continue };
             reader.collect_indexes(&self.shared, &mut indexes)?;
-            let bytes = cut_log(&self.shared, &reader, to, next)?;
+            let bytes = reader.cut(&self.shared, to, next)?;
             if bytes > 0 {
                 cut.bytes += bytes;
                 cut.logs.push(LogCut { log: reader.log.id, number: to.0, end: to.1, bytes });
@@ -239,100 +236,6 @@ impl Recovery {
         self.shared.recovered.store(true, Ordering::SeqCst);
         Ok(())
     }
-}
-
-/// Cuts one log to file `number`, byte `end`, and makes what is left durable; returns the bytes cut.
-fn cut_log(
-    shared: &Shared,
-    reader: &PartReader,
-    (number, end): (u64, u64),
-    next: EntryIndex,
-) -> Result<u64, Fault> {
-    let _site = queen_io::site("cut");
-    let log = &reader.log;
-    let disk = &*shared.disk;
-    let mut bytes = reader.torn_bytes;
-    for (file, file_end) in reader.files.iter().rev().take_while(|(file, _)| *file > number) {
-        let path = file_path(&log.dir, *file, Ext::Log);
-        remove_sides(disk, &log.dir, *file)?;
-        disk.remove_file(&path).map_err(Fault::io(&path, "remove"))?;
-        shared.sync_dir(&log.dir)?;
-        bytes += file_end - HEADER_LEN as u64;
-    }
-    let Some((_, file_end)) = reader.files.iter().find(|(file, _)| *file == number) else {
-        return Ok(bytes);
-    };
-    bytes += file_end - end;
-    let removed = reader.files.last().is_some_and(|(file, _)| *file > number);
-    if removed && remove_sides(disk, &log.dir, number)? {
-        shared.sync_dir(&log.dir)?;
-    }
-    let files = log.files();
-    let Some(kept) = files.iter().find(|file| file.number == number) else { return Ok(bytes) };
-    let path = file_path(&log.dir, number, Ext::Log);
-    let physical = if removed { *file_end } else { reader.physical_len };
-    let empty = end == HEADER_LEN as u64;
-    let lower = empty && kept.first_seq > next;
-    let recorded = reader.from.filter(|_| reader.recorded);
-    let header_too = recorded.is_none_or(|(newest, _)| newest < number);
-    let unsynced = reader.from.is_some_and(|from| from < (number, end));
-    let file = disk.open(&path, OpenMode::Write).map_err(Fault::io(&path, "open"))?;
-    if header_too {
-        write_again(&*file, 0, HEADER_LEN as u64).map_err(Fault::io(&path, "write again"))?;
-    }
-    if unsynced {
-        let from = reader.from.filter(|from| from.0 == number);
-        let from = from.map_or(HEADER_LEN as u64, |from| from.1);
-        write_again(&*file, from, end).map_err(Fault::io(&path, "write again"))?;
-    }
-    if physical > end {
-        file.set_len(end).map_err(Fault::io(&path, "cut"))?;
-    }
-    if lower {
-        // A first seq above the next entry would hide that entry from whoever looks files up by seq.
-        file.write_all_at(&next.0.to_le_bytes(), FIRST_SEQ_AT)
-            .map_err(Fault::io(&path, "write header"))?;
-    }
-    // Also when nothing is to be cut: the recovery before may have cut it and ended before its sync, and a power cut
-    // would bring the cut parts back beside entries that took their indexes.
-    shared.sync_file(&*file, &path)?;
-    // The process before may have ended between making or removing a name and syncing it.
-    shared.sync_dir(&log.dir)?;
-    if removed || *file_end > end || lower {
-        let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
-        let first_seq = if lower { next } else { kept.first_seq };
-        let scan = scan_file(file, end, first_seq).map_err(Fault::io(&path, "read"))?;
-        log.tail.lock().oldest = scan.first.map(|(_, time)| time);
-        let index = FileIndex::Ram(RwLock::new(scan.index));
-        let active = LogFile::new(log.id, number, first_seq, path, index, log.epoch);
-        let mut list: Vec<_> = files.iter().filter(|file| file.number < number).cloned().collect();
-        list.push(active);
-        log.set_files(list);
-    }
-    let mut tail = log.tail.lock();
-    tail.sealed.retain(|file| file.number < number);
-    tail.number = number;
-    tail.end = end;
-    tail.allocated = end;
-    tail.last = tail.marks.back().map_or(EntryIndex(0), |mark| mark.index);
-    Ok(bytes)
-}
-
-/// Writes the bytes from `from` to `end` where they are.
-///
-/// They are above the last durable point, so the process before may have ended because a sync of them failed. The
-/// system has then marked their pages clean: they can be read, no sync will write them, and a power cut loses them.
-fn write_again(file: &dyn DiskFile, from: u64, end: u64) -> std::io::Result<()> {
-    let mut at = from;
-    let mut buf = Vec::new();
-    while at < end {
-        let size = usize::try_from(end - at).unwrap_or(usize::MAX).min(CHUNK_WHOLE);
-        buf.resize(size, 0);
-        read_exact_at(file, &mut buf, at)?;
-        file.write_all_at(&buf, at)?;
-        at += size as u64;
-    }
-    Ok(())
 }
 
 enum Body {
@@ -525,6 +428,24 @@ impl PartReader {
     fn end_of_complete(&self) -> Option<(u64, u64)> {
         let pending = self.pending.as_ref().map(|part| part.start);
         pending.or(self.dangling).or_else(|| self.files.last().copied())
+    }
+
+    /// Cuts the log to a file and a byte in it, and makes what is left durable; returns the bytes cut.
+    fn cut(&self, shared: &Shared, to: (u64, u64), next: EntryIndex) -> Result<u64, Fault> {
+        let recorded = self.from.filter(|_| self.recorded);
+        let cut = LogCutting {
+            log: &self.log,
+            files: &self.files,
+            physical_len: self.physical_len,
+            to,
+            next,
+            // Above the last durable point: the process before may have ended because a sync failed.
+            again: Again {
+                header: recorded.is_none_or(|(newest, _)| newest < to.0),
+                from: self.from.filter(|from| *from < to),
+            },
+        };
+        Ok(self.torn_bytes + cut.run(shared)?)
     }
 
     /// Walks what will be cut and notes whose it was. Its order does not matter any more.
