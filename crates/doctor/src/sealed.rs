@@ -47,31 +47,38 @@ impl Sides {
     ) -> io::Result<()> {
         self.records.sort_by_key(|(place, _)| place.key());
         let index = path.with_extension("qidx");
-        if let Some(found) = read(disk, &index)? {
+        if disk.exists(&index)? {
             let places: Vec<QidxRecord> = self.records.iter().map(|(place, _)| *place).collect();
-            differ(&index, &found, &qidx::encode(number, len, &places), findings);
+            let right = qidx::encode(number, len, &places);
+            differ(&index, &read(disk, &index, right.len())?, &right, findings);
         }
         let hashes = path.with_extension("qhsh");
-        if let Some(found) = read(disk, &hashes)? {
+        if disk.exists(&hashes)? {
             let records = self.records.iter().map(|(place, hashes)| {
                 let QidxRecord { partition, base, created, count, .. } = *place;
                 QhshRecord { head: QhshHead { partition, base, created, count }, hashes }
             });
-            differ(&hashes, &found, &qhsh::encode(number, len, records), findings);
+            let right = qhsh::encode(number, len, records);
+            differ(&hashes, &read(disk, &hashes, right.len())?, &right, findings);
         }
         Ok(())
     }
 }
 
-fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !disk.exists(path)? {
-        return Ok(None);
-    }
+/// As many bytes of a file as it should have, and one more when it has more: a length that is wrong is not allocated.
+fn read(disk: &dyn Disk, path: &Path, right: usize) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;
-    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(0)];
-    let count = file.read_at(&mut bytes, 0)?;
-    bytes.truncate(count);
-    Ok(Some(bytes))
+    let len = usize::try_from(file.len()?).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len.min(right + 1)];
+    let mut done = 0;
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
 }
 
 /// A side file whose own checksums hold but whose content is not that of its log is believed by a start.

@@ -15,6 +15,7 @@ mod bundle;
 mod claim;
 mod group;
 mod part;
+mod polls;
 mod position;
 mod retention;
 
@@ -38,6 +39,7 @@ pub use bundle::{BundleAck, BundleStep, BundleVerdict};
 pub use claim::{Claim, ClaimFrom, ClaimRequest, Delivered, Grant, LeaseTerms, Start, Taken};
 use group::GroupState;
 use part::Part;
+use polls::Polls;
 pub use position::Place;
 
 /// A consumer group on one queue, by its number in the engine.
@@ -75,6 +77,7 @@ pub struct Engine {
     /// The same for single cursors.
     forgotten: Table<PartKey, u64>,
     woken: Vec<(EngineGroup, PartitionId)>,
+    polls: Polls,
 }
 
 /// What is going on in a group.
@@ -207,6 +210,7 @@ impl Engine {
 
     /// Ends leases and delays that are over at `now`.
     pub fn fire_due(&mut self, now: Micros) {
+        self.polls.turn(now);
         while let Some((at, key)) = self.due.first().copied()
             && at <= now
         {

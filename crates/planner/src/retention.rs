@@ -3,10 +3,12 @@
 //! Somebody who reads the logs proposes; what he says is only what stands there. Whether it is due is decided here, against
 //! the options, the groups and the time of this very plan.
 //!
-//! T1. Marks never go back, and move over whole appends.
+//! T1. Marks never go back. They move over whole appends, but for a lease that begins within one (T4).
 //! T2. By completed-retention nothing goes that a group of the partition has yet to do.
 //! T3. A message that a push may repeat is not reclaimed: its hash and its id are in its record.
-//! T4. One effect of retention per partition is in flight; a partition goes only when nothing that touches it is.
+//! T4. What somebody holds under a live lease keeps its bytes, though readers do not see it any more: it can be
+//!     acknowledged and filed.
+//! T5. One effect of retention per partition is in flight; a partition goes only when nothing that touches it is.
 
 use queen_model::{Effect, QueueOptions, SINK_HOLD_MAX_SECONDS_DEFAULT, Watermark};
 use queen_record::hash::queue_id;
@@ -204,6 +206,8 @@ impl<'a> RetentionContext<'a> {
         let due =
             |(at, newest): &(Offset, Micros)| *newest < cutoffs.rows && *at > row.txns_start();
         let rows = expiry.rows.filter(due).map(|(at, _)| at.min(log_start));
+        let leased = self.engine.lowest_leased((queue, id), draft.now());
+        let rows = rows.map(|at| leased.map_or(at, |leased| at.min(leased)));
         let txns_start = rows.map_or(row.txns_start(), |at| at.max(row.txns_start()));
         if log_start == start && txns_start == row.txns_start() {
             return Err(Dropped::NotDue);
@@ -271,6 +275,9 @@ impl<'a> RetentionContext<'a> {
         let (queue, row, _) = self.live(id)?;
         let cutoff = self.terms.cleanup_before(draft.now()).ok_or(Dropped::NotDue)?;
         if !is_disused(self.state, (queue, id), row, cutoff) {
+            return Err(Dropped::NotDue);
+        }
+        if self.engine.may_be_asked_for(self.state, self.overlay, (queue, id), draft.now()) {
             return Err(Dropped::NotDue);
         }
         if self.overlay.is_appended(id) || self.engine.is_touched(queue, id) {

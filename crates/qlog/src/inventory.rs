@@ -28,6 +28,8 @@ use crate::scan::read_whole;
 /// Beside the logs.
 const FILES: &str = "FILES";
 const MAGIC: &[u8; 8] = b"QNQFILES";
+/// More than the record of ten million logs has.
+const LEN_MAX: u64 = 256 << 20;
 /// Bytes of a checksum.
 const CHECKSUM_LEN: usize = 8;
 
@@ -88,8 +90,10 @@ pub(crate) fn check(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
-    let bytes = read_whole(&*file).map_err(Fault::io(&path, "read"))?;
-    let Some(logs) = decode(&bytes) else {
+    let is_possible = file.len().map_err(Fault::io(&path, "read"))? <= LEN_MAX;
+    let bytes = is_possible.then(|| read_whole(&*file)).transpose();
+    let bytes = bytes.map_err(Fault::io(&path, "read"))?;
+    let Some(logs) = bytes.and_then(|bytes| decode(&bytes)) else {
         return Err(OpenError::InventoryUnreadable { file: path });
     };
     let Some(logs) = logs else { return Err(OpenError::Reclaimed { file: path }) };

@@ -18,6 +18,9 @@ use super::lines::{line, number, object, text};
 use crate::client::failure::Failure;
 use crate::client::output::Output;
 
+/// A side file that is larger is not read into memory.
+const SIDE_BYTES_MAX: u64 = 1 << 30;
+
 /// Exit code 0: the file ends with its last record, or with zeros written ahead. 1: it does not, or cannot be read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -212,10 +215,20 @@ fn damage(path: &Path, at: u64, reason: &str) -> Failure {
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = || {
         let file = RealDisk.open(path, OpenMode::Read)?;
-        let len = usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::OutOfMemory)?;
-        let mut bytes = vec![0; len];
-        let count = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(count);
+        let len = file.len()?;
+        if len > SIDE_BYTES_MAX {
+            let text = format!("{len} bytes are too many to be shown");
+            return Err(std::io::Error::other(text));
+        }
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut done = 0;
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, done as u64)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        bytes.truncate(done);
         Ok(bytes)
     };
     read().map_err(|error: std::io::Error| {

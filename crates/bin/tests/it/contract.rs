@@ -20,7 +20,7 @@ use crate::program::Program;
 struct Rig {
     client: Client,
     node: Program,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Rig {
@@ -29,9 +29,20 @@ impl Rig {
     }
 
     fn with(variables: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap(), variables)
+    }
+
+    fn over(dir: TempDir, variables: &[(&str, &str)]) -> Self {
         let node = Program::start(Path::new(dir.path()), variables).unwrap();
-        Self { client: Client::new(node.address()), node, _dir: dir }
+        Self { client: Client::new(node.address()), node, dir }
+    }
+
+    /// The same directory under another process.
+    fn restarted(self, variables: &[(&str, &str)]) -> Self {
+        let Self { dir, node, .. } = self;
+        let (status, log) = node.stop();
+        assert!(status.success(), "{log:?}");
+        Self::over(dir, variables)
     }
 
     /// Another connection, for another thread.

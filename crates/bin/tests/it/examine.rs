@@ -213,6 +213,27 @@ fn what_only_reading_finds_has_its_own_exit_code() {
 }
 
 #[test]
+fn a_length_that_cannot_be_is_a_finding_and_no_allocation() {
+    let dir = directory();
+    let sealed = sealed(dir.path()).remove(0);
+    for ext in ["qidx", "qhsh"] {
+        let side = sealed.with_extension(ext);
+        // Sparse: it takes no room.
+        std::fs::OpenOptions::new().write(true).open(&side).unwrap().set_len(60 << 30).unwrap();
+        let output = queen(&["log", "dump", side.to_str().unwrap()], &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains("bytes are too many to be shown"), "{output:?}");
+    }
+    let (code, report) = doctor(dir.path(), false);
+    assert_eq!((code, &report["starts"]), (3, &true.into()), "{report}");
+    let findings = report["findings"].as_array().unwrap();
+    for ext in ["qidx", "qhsh"] {
+        let side = sealed.with_extension(ext);
+        assert!(findings.iter().any(|found| found["file"] == side.to_str().unwrap()), "{report}");
+    }
+}
+
+#[test]
 fn dumps_show_records_and_rows() {
     let dir = directory();
     let all = files(dir.path());

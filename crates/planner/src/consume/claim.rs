@@ -164,6 +164,10 @@ impl Engine {
         request: &ClaimRequest,
     ) -> Option<Claim> {
         self.load_group(state, overlay, group);
+        let (_, is_unregistered) = self.start(state, overlay, group, request.pinned_start);
+        if is_unregistered {
+            self.polls.note(partition);
+        }
         self.reserve(state, overlay, (partition, group), request, request.messages_max)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use queen_record::ids::{Offset, PartitionId};
+use queen_record::ids::{Micros, Offset, PartitionId};
 use queen_state::{Partition, Queue, State};
 
 use super::part::Part;
@@ -50,6 +50,32 @@ impl Engine {
                 None => {}
             }
         }
+    }
+
+    /// The first message that somebody holds under a live lease.
+    pub(crate) fn lowest_leased(
+        &self,
+        (queue, id): (&Queue, PartitionId),
+        now: Micros,
+    ) -> Option<Offset> {
+        let parts = self.groups_of(queue).filter_map(|group| self.parts.get(&(id, group)));
+        parts.filter(|part| part.live_lease(now).is_some()).map(|part| part.lease_low).min()
+    }
+
+    /// Whether a group that has its place in this partition only may come back to it.
+    pub(crate) fn may_be_asked_for(
+        &self,
+        state: &State,
+        overlay: &Overlay,
+        (queue, id): (&Queue, PartitionId),
+        now: Micros,
+    ) -> bool {
+        let is_only_here = |name: &str| {
+            name != QUEUE_MODE
+                && overlay.subscription(state, queue.tenant, &queue.name, name).is_none()
+        };
+        let mut placed = queue.groups().filter(|group| state.cursor(id, group.number).is_some());
+        placed.any(|group| is_only_here(&group.name)) && self.polls.may_be_asked_for(id, now)
     }
 
     /// Whether a group holds, or has changed, something of a partition that is not applied.

@@ -10,9 +10,13 @@ use super::{Rig, all_succeed, numbers};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Looks ten times a second, and forgets hashes as soon as a queue's window is over.
+const EAGER: [(&str, &str); 2] =
+    [("RETENTION_INTERVAL", "100"), ("QUEEN_RAFT_TXN_WINDOW_MIN_S", "0")];
+/// The same, and removes partitions as soon as nothing is in them.
+const CLEANING: [(&str, &str); 3] = [EAGER[0], EAGER[1], ("PARTITION_CLEANUP_DAYS", "0")];
+
 fn rig(more: &[(&str, &str)]) -> Rig {
-    let base = [("RETENTION_INTERVAL", "100"), ("QUEEN_RAFT_TXN_WINDOW_MIN_S", "0")];
-    Rig::with(&[&base, more].concat())
+    Rig::with(&[&EAGER, more].concat())
 }
 
 fn fetch(rig: &mut Rig, queue: &str, offset: u64) -> Value {
@@ -109,18 +113,76 @@ fn max_wait_time_needs_no_retention_and_a_late_consumer_goes_on_behind() {
     assert_eq!((numbers(&messages), &messages[0]["offset"]), (vec![0], &again[0]["offset"]));
 }
 
+fn changed(rig: &mut Rig, queue: &str) -> Vec<Value> {
+    let body = json!({"entries": [{"queue": queue}]});
+    let answer = rig.client.post("/api/v1/partitions/changed", &body);
+    answer["entries"][0]["partitions"].as_array().unwrap().clone()
+}
+
+/// What is pushed now is gone, its bytes may be reclaimed, and its partition is removed: so would be what is older.
+fn let_all_pass(rig: &mut Rig) {
+    rig.configure("probe", &json!({"maxWaitTimeSeconds": 1, "dedupWindowSeconds": 1}));
+    rig.push("probe", "p", 0..1);
+    wait("the probe is there", || changed(rig, "probe").is_empty());
+}
+
+/// A message that retention has removed for readers while somebody holds it.
+fn held_and_removed(rig: &mut Rig) -> Vec<Value> {
+    let options = json!({"maxWaitTimeSeconds": 1, "dedupWindowSeconds": 1, "leaseTime": 600});
+    rig.configure("q", &options);
+    rig.push("q", "p", 0..3);
+    let held = rig.pop("q", "consumerGroup=g&subscriptionMode=all&batch=3");
+    assert_eq!(numbers(&held), [0, 1, 2]);
+    wait_start(rig, "q", 3);
+    let_all_pass(rig);
+    held
+}
+
+#[test]
+fn what_is_held_can_be_filed_whatever_retention_removed() {
+    let mut rig = Rig::with(&CLEANING);
+    let held = held_and_removed(&mut rig);
+    let results = rig.ack(Some("g"), &held[..1], "dlq");
+    assert_eq!((&results[0]["success"], &results[0]["dlq"]), (&json!(true), &json!(true)));
+    let letters = rig.letters("q");
+    assert_eq!((letters.len(), &letters[0]["data"]), (1, &json!({"id": 0})));
+}
+
+#[test]
+fn what_is_held_can_be_acknowledged_after_a_restart_whatever_retention_removed() {
+    let mut rig = Rig::with(&CLEANING);
+    let held = held_and_removed(&mut rig);
+    let mut rig = rig.restarted(&CLEANING);
+    let results = rig.ack(Some("g"), &held, "completed");
+    assert!(all_succeed(&results), "{results:?}");
+    // Nobody holds it any more, so it goes as well.
+    wait("the partition is there", || changed(&mut rig, "q").is_empty());
+}
+
+#[test]
+fn a_group_that_asks_for_one_partition_only_keeps_its_place_in_it() {
+    let mut rig = Rig::with(&CLEANING);
+    rig.configure("q", &json!({"maxWaitTimeSeconds": 1, "dedupWindowSeconds": 0}));
+    let pop = |rig: &mut Rig| rig.pop("q/partition/p", "consumerGroup=pinned");
+    rig.push("q", "p", 0..1);
+    assert!(pop(&mut rig).is_empty(), "it begins with what comes next");
+    rig.push("q", "p", 1..2);
+    let messages = pop(&mut rig);
+    assert_eq!(numbers(&messages), [1]);
+    assert!(all_succeed(&rig.ack(Some("pinned"), &messages, "completed")));
+    wait_start(&mut rig, "q", 2);
+    let_all_pass(&mut rig);
+    rig.push("q", "p", 2..3);
+    assert_eq!(numbers(&pop(&mut rig)), [2]);
+}
+
 #[test]
 fn a_partition_that_is_empty_and_unused_is_removed_and_can_come_back() {
-    let mut rig = rig(&[("PARTITION_CLEANUP_DAYS", "0")]);
+    let mut rig = Rig::with(&CLEANING);
     rig.configure("q", &json!({"maxWaitTimeSeconds": 1, "dedupWindowSeconds": 0}));
     rig.configure("kept", &json!({}));
     rig.push("kept", "p", 0..1);
     rig.push("q", "p", 0..2);
-    let changed = |rig: &mut Rig, queue: &str| {
-        let body = json!({"entries": [{"queue": queue}]});
-        let answer = rig.client.post("/api/v1/partitions/changed", &body);
-        answer["entries"][0]["partitions"].as_array().unwrap().clone()
-    };
     let before = changed(&mut rig, "q");
     wait("the partition is there", || changed(&mut rig, "q").is_empty());
     assert_eq!(changed(&mut rig, "kept").len(), 1, "it holds a message");
