@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "this program talks to the person who called it")]
 
+mod age;
 mod args;
 mod bench;
 mod chaos;
@@ -49,6 +50,8 @@ cargo xtask COMMAND
                    calls made up from the description of the API, against a real node
   crash [--long] [--seed N] [--drop-sync N|all]
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
+  age [--days N] [--seed N]
+                   three months of steady traffic in simulated time: what is on disk against what must be there
   damage [--seed N] [--every N] [--only WORD] [--one TEXT]
                    a small directory at rest: every bit, sector, length, file and old version that can be wrong
   fuzz [TARGET ...] [--seconds N] [--jobs N]
@@ -78,6 +81,7 @@ fn run() -> anyhow::Result<()> {
         Some("chaos") => chaos::chaos(args),
         Some("schema") => schema::schema(args),
         Some("crash") => crash::run(&args.rest()),
+        Some("age") => age::run(&args.rest()),
         Some("damage") => damage::run(&args.rest()),
         Some("fuzz") => fuzz::fuzz(args),
         Some("bench") => bench::run(&args.rest()),

@@ -2,9 +2,11 @@
 //!
 //! `node` is the product's own code on one thread; `workload` works it, `client` notes in `history` what the answers
 //! promise; `oracle` judges a disk that a power cut left; `crash` walks over all of them; `grouped` writes several
-//! entries before one sync; `faults` makes each call fail once; `damage` changes bytes of a directory at rest.
+//! entries before one sync; `faults` makes each call fail once; `damage` changes bytes of a directory at rest; `age`
+//! lets a node on real files see months of traffic.
 #![forbid(unsafe_code)]
 
+pub mod age;
 pub mod client;
 pub mod crash;
 pub mod damage;

@@ -45,7 +45,7 @@ pub struct Found {
     pub id: Uuid,
     /// Its transactionId.
     pub transaction_id: String,
-    payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Found {
