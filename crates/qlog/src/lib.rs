@@ -47,6 +47,7 @@ mod scan;
 mod scrub;
 mod shared;
 mod side;
+mod staging;
 mod stats;
 pub mod walk;
 
@@ -62,4 +63,5 @@ pub use recover::{Cut, LogCut, MessageHead, RecoveredEntry, Recovery};
 pub use rewrite::Rewrite;
 pub use scrub::{Scrub, Scrubbed};
 pub use shared::{EntryWrite, MessageWrite, Qlog};
+pub use staging::Linked;
 pub use stats::Stats;
