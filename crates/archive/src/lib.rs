@@ -28,7 +28,7 @@ mod unpack;
 pub use error::{ArchiveError, PackError};
 pub use manifest::{Manifest, Member};
 pub use pack::{Pack, Source, Stopped, Take};
-pub use place::Place;
+pub use place::{Place, remove_unpacked};
 pub use progress::Progress;
 pub use unpack::{Sink, Verify, read_archive, read_directory};
 

@@ -13,6 +13,7 @@ use queen_io::{Disk, DiskFile, OpenMode};
 use crate::SUMS;
 use crate::error::ArchiveError;
 use crate::manifest::{Manifest, Member};
+use crate::name::is_member;
 use crate::unpack::Sink;
 
 /// A directory that a backup is unpacked into.
@@ -172,4 +173,45 @@ impl Sink for Place<'_> {
         }
         self.disk.sync_dir(&self.dir).map_err(ArchiveError::io(&self.dir, "sync"))
     }
+}
+
+/// Removes what an unpacking has left in a directory, and the directory; nothing is there when it is missing.
+///
+/// # Errors
+/// `InTheWay`: something in it is of no backup. Then nothing of it is removed.
+pub fn remove_unpacked(disk: &dyn Disk, dir: &Path) -> Result<(), ArchiveError> {
+    if !disk.exists(dir).map_err(ArchiveError::io(dir, "look for"))? {
+        return Ok(());
+    }
+    let (mut files, mut dirs) = (Vec::new(), Vec::new());
+    find_unpacked(disk, dir, "", &mut files, &mut dirs)?;
+    for path in files {
+        disk.remove_file(&path).map_err(ArchiveError::io(&path, "remove"))?;
+    }
+    for path in dirs.iter().rev() {
+        disk.remove_dir(path).map_err(ArchiveError::io(path, "remove"))?;
+    }
+    Ok(())
+}
+
+fn find_unpacked(
+    disk: &dyn Disk,
+    dir: &Path,
+    below: &str,
+    files: &mut Vec<PathBuf>,
+    dirs: &mut Vec<PathBuf>,
+) -> Result<(), ArchiveError> {
+    dirs.push(dir.to_path_buf());
+    for entry in disk.list(dir).map_err(ArchiveError::io(dir, "list"))? {
+        let name = if below.is_empty() { entry.name } else { format!("{below}/{}", entry.name) };
+        let path = dir.join(name.rsplit('/').next().unwrap_or_default());
+        if entry.is_dir {
+            find_unpacked(disk, &path, &name, files, dirs)?;
+        } else if is_member(&name) || name == SUMS {
+            files.push(path);
+        } else {
+            return Err(ArchiveError::InTheWay(path));
+        }
+    }
+    Ok(())
 }

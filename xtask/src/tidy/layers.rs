@@ -22,7 +22,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("raft", &["qlog", "store", "model", "record", "io"]),
     (
         "broker",
-        &["raft", "reclaim", "qlog", "store", "archive", "planner", "state", "model", "record", "io"],
+        &[
+            "raft", "reclaim", "qlog", "store", "archive", "planner", "state", "model", "record",
+            "io",
+        ],
     ),
     ("doctor", &["broker", "raft", "qlog", "store", "state", "model", "record", "io"]),
     ("http", &["broker", "model", "record"]),
@@ -48,8 +51,9 @@ const UP_TO_DOCTOR: &[&str] = &[
 const CORE: &[&str] = &["record", "model", "state", "planner"];
 
 /// What the core must not know even in its tests.
-const ABOVE_CORE: &[&str] =
-    &["io", "archive", "qlog", "store", "reclaim", "raft", "broker", "doctor", "http", "dash", "bin"];
+const ABOVE_CORE: &[&str] = &[
+    "io", "archive", "qlog", "store", "reclaim", "raft", "broker", "doctor", "http", "dash", "bin",
+];
 
 /// What each core crate's `clippy.toml` must name.
 const CORE_BANS: &[&str] = &[
