@@ -89,9 +89,9 @@ pub fn open(
     }
     tracing::info!(replayed = cut.delivered, last = cut.last.0, "logs recovered");
     // What a process that ended has staged counts for nothing. A start that refuses leaves it: it may hold what is missing.
-    if let Err(error) = backup::clear(&**disk, dir) {
-        tracing::warn!("a backup's staging is left: {error}");
-    }
+    backup::clear(&**disk, dir).map_err(|error| {
+        StartError::Directory(format!("what a backup has staged cannot be removed: {error}"))
+    })?;
     let (rows, fresh) = (loaded.rows, loaded.fresh);
     Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut })
 }
