@@ -119,5 +119,5 @@ async fn a_node_that_stops_ends_it_and_a_start_clears_it() {
     let mut again = Rig::over(crashed, &rig);
     again.restart();
     assert!(!again.disk.exists(&dir().join(STAGING)).unwrap());
-    assert!(matches!(rig.start_again().unwrap().api().backup().await, Ok(_)));
+    assert!(rig.start_again().unwrap().api().backup().await.is_ok());
 }
