@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let to = &*args.to;
     let node = Node::new(&args.connection)?;
     if to == Path::new("-") {
-        let manifest = tee(take(&node)?, &mut io::stdout().lock())?;
+        let manifest = tee(take(&node)?, &mut io::stdout())?;
         note(&told(&manifest, to));
         return Ok(());
     }
@@ -90,15 +90,15 @@ fn into_file(node: &Node, partial: &Path) -> Result<Manifest, Failure> {
 }
 
 /// Verifies what comes and writes it as it is.
-fn tee(input: impl Read + Send, output: &mut (dyn Write + '_)) -> Result<Manifest, Failure> {
-    struct Tee<'o, R> {
+fn tee(input: impl Read + Send, output: &mut (impl Write + Send)) -> Result<Manifest, Failure> {
+    struct Tee<'o, R, W> {
         input: R,
-        output: &'o mut dyn Write,
+        output: &'o mut W,
         /// Of the output: reading then fails too.
         failed: Option<io::Error>,
     }
 
-    impl<R: Read> Read for Tee<'_, R> {
+    impl<R: Read, W: Write> Read for Tee<'_, R, W> {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
             let count = self.input.read(buf)?;
             let bytes = buf.get(..count).unwrap_or_default();
@@ -112,7 +112,10 @@ fn tee(input: impl Read + Send, output: &mut (dyn Write + '_)) -> Result<Manifes
 
     let progress = Progress::new();
     let mut tee = Tee { input, output, failed: None };
-    let read = read_archive(&mut tee, &mut Verify, &progress);
+    let read = watched(
+        |elapsed| copying(&progress, elapsed),
+        || read_archive(&mut tee, &mut Verify, &progress),
+    );
     let Tee { output, failed, .. } = tee;
     match failed {
         Some(error) => return Err(Failure::said(format!("the backup cannot be written: {error}"))),
