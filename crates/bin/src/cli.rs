@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{Environment, Settings, show};
-use crate::{client, examine, logging, node, start};
+use crate::{client, examine, logging, node, restore, start};
 
 const TEACH: &str = r#"Run one:
 
@@ -43,7 +43,8 @@ Settings are environment variables, read once at start. Those that matter first:
 `queen config` lists all of them with the values that a start would use now.
 
 The directory belongs to one running broker and holds everything: queue logs in qlog/, the store in
-store/. Copy it only while the broker is stopped. `queen doctor DIR` examines it then, and changes
+store/. `queen backup --to FILE.tar` copies it while the broker runs, `queen restore` makes a
+directory of that; any other copy only while it is stopped. `queen doctor DIR` examines it then, and changes
 nothing; `queen log dump FILE` and `queen store dump DIR` show what is in it. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
 requested stop, 1 a refused start, or the stop of a node that had failed before; one FATAL line says
 why."#;
@@ -72,6 +73,8 @@ enum Command {
     },
     #[command(flatten)]
     Client(client::Command),
+    /// Make a data directory of a backup, and examine it.
+    Restore(restore::Args),
     #[command(flatten)]
     Examine(examine::Command),
 }
@@ -81,6 +84,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Some(Command::Client(command)) => return Ok(client::run(&command)),
         Some(Command::Examine(command)) => return Ok(examine::run(&command)),
+        Some(Command::Restore(args)) => return Ok(restore::run(&args)),
         None => {
             let environment = Environment::of_process();
             let settings = Settings::read(&environment)?;

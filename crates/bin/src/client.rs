@@ -1,13 +1,14 @@
 //! The command line for people: what it asks of a running node goes over HTTP, as any client's calls do.
 //!
 //! ```text
-//!   push, pop, tail, queues, groups, dlq   one file each: its arguments, what it asks, what it prints
+//!   push, pop, tail, queues, groups, dlq, backup   one file each: its arguments, what it asks, what it prints
 //!   node    calls and their failures        retry   what is asked again
 //!   output  standard output                 table   aligned columns       escape   nothing drives a terminal
 //! ```
 //!
 //! Rows and messages go to standard output, everything else to standard error.
 
+pub(crate) mod backup;
 mod dlq;
 pub(crate) mod escape;
 pub(crate) mod failure;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Queues(queues::Args),
     /// Show the consumer groups and how far behind they are, or one group by partition.
     Groups(groups::Args),
+    /// Copy everything that a running node holds, with no pause.
+    Backup(backup::Args),
     /// Show dead letters; push one again; delete them.
     Dlq(dlq::Args),
 }
@@ -54,6 +57,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Tail(args) => tail::run(args),
         Command::Queues(args) => queues::run(args),
         Command::Groups(args) => groups::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Dlq(args) => dlq::run(args),
     };
     ended(done.map(|()| ExitCode::SUCCESS))
@@ -73,13 +77,13 @@ pub(crate) fn ended(done: Result<ExitCode, Failure>) -> ExitCode {
 }
 
 /// One line on standard error.
-fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     let line = format!("queen: {}\n", escape::text(text));
     // Nobody reads standard error: then there is nobody to tell.
     std::io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
 
 /// A number of things: `1 message`, `2 messages`.
-fn counted(count: u64, thing: &str) -> String {
+pub(crate) fn counted(count: u64, thing: &str) -> String {
     if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }

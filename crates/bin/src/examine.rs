@@ -5,7 +5,7 @@
 //!   lock     no node may be at work                            lines   fields as text or JSON
 //! ```
 
-mod doctor;
+pub(crate) mod doctor;
 mod lines;
 mod lock;
 mod log;

@@ -12,8 +12,10 @@ mod fatal;
 mod logging;
 mod metrics;
 mod node;
+mod restore;
 mod runtime;
 mod start;
+mod watch;
 
 use std::process::ExitCode;
 

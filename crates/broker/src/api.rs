@@ -3,6 +3,7 @@
 //! Every call is asynchronous and may be dropped at any time: a pop whose future is dropped gives its claim
 //! back. A write's answer means that its entry is durable and applied on this node.
 
+mod backup;
 mod dead_letters;
 mod depth;
 mod fetch;
@@ -23,6 +24,7 @@ use queen_model::{OptionsPatch, QueueOptions, Refusal};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, Uuid};
 
 pub use crate::admission::Admission;
+pub use backup::Backup;
 pub use dead_letters::{DeadLetter, DeadLetterPage, DeadLetterQuery};
 pub use depth::{Backlog, BusyPartition, BusyPartitions, QueueDepth};
 pub use fetch::{
@@ -68,6 +70,9 @@ pub enum CallError {
         "storage is full: the data directory's file system is above the high-water mark; free space or grow the volume"
     )]
     StorageFull,
+    /// Another backup is being taken.
+    #[error("a backup is being taken already: wait for its end, or end the command that takes it")]
+    BackupRunning,
     /// The node is stopping, or it stopped after a fault; nothing was done.
     #[error("timeout: this node is not serving: {0}")]
     NotServing(String),
@@ -403,6 +408,12 @@ pub trait Api: Reads {
     /// # Errors
     /// [`CallError::Overloaded`] when there was none for the whole hold.
     fn admit(&self, bytes: usize) -> impl Future<Output = Result<Admission, CallError>> + Send;
+
+    /// A backup of everything that was answered before; dropped, its pieces end it. One at a time.
+    ///
+    /// # Errors
+    /// [`CallError::BackupRunning`]; [`CallError::Internal`] when it cannot be staged, which harms nothing.
+    fn backup(&self) -> impl Future<Output = Result<Backup, CallError>> + Send;
 
     /// Stores messages; one answer per item in input order.
     fn push(

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::Receiver;
+use queen_qlog::DurablePoint;
 use queen_state::StoredRow;
 use queen_store::{Change, Checkpoint, StoreError};
 
+use crate::backup::Stager;
 use crate::core::Shared;
 
 /// Rows encoded under one hold of the state's lock: about a tenth of a millisecond.
@@ -23,13 +25,24 @@ pub(crate) fn run(
     mut store: Box<dyn Checkpoint>,
     due: &Receiver<()>,
     every: Duration,
+    stager: &Stager,
 ) {
     loop {
-        let more = !matches!(due.recv_timeout(every), Err(RecvTimeoutError::Disconnected));
+        let (more, request) = crossbeam_channel::select! {
+            recv(due) -> told => (told.is_ok(), None),
+            recv(stager.requests) -> request => (true, request.ok()),
+            default(every) => (true, None),
+        };
         if shared.failed.lock().is_some() {
             return;
         }
-        if let Err(error) = durable_point(shared, &mut *store) {
+        let written = match request {
+            None => durable_point(shared, &mut *store),
+            // A point of its own: the request is older than it, and no other comes before it is staged.
+            Some(request) => write_point(shared, &mut *store)
+                .map(|point| stager.serve(shared, &point, &mut *store, request)),
+        };
+        if let Err(error) = written {
             tracing::error!("the checkpoint failed: {error}");
             shared.fail(&format!("the checkpoint failed: {error}"));
             return;
@@ -45,15 +58,20 @@ pub(crate) fn run(
 /// # Errors
 /// The store's; the node must stop.
 pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<(), StoreError> {
+    let is_written = shared.state.read().applied().0 == shared.durable.load(Ordering::Acquire);
+    if is_written && !shared.reader.qlog().wants_point() {
+        return Ok(());
+    }
+    write_point(shared, store).map(drop)
+}
+
+/// Writes a durable point of everything applied.
+fn write_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<DurablePoint, StoreError> {
     let started = Instant::now();
     let qlog = shared.reader.qlog();
     let (index, point, meta) = {
         let mut state = shared.state.write();
         let index = state.applied();
-        let is_written = index.0 == shared.durable.load(Ordering::Acquire);
-        if is_written && !qlog.wants_point() {
-            return Ok(());
-        }
         let point = qlog.durable_point(index);
         let mut bytes = Vec::new();
         point.encode(&mut bytes);
@@ -72,7 +90,7 @@ pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Resu
     }
     metrics.durable_point_seconds.record(started.elapsed().as_secs_f64());
     tracing::debug!(index = index.0, rows = written.rows, bytes = written.bytes, "checkpoint");
-    Ok(())
+    Ok(point)
 }
 
 /// The rows of a cut, encoded a few at a time.

@@ -15,6 +15,7 @@ use queen_state::State;
 
 use crate::api::CallError;
 use crate::arrivals::Arrivals;
+use crate::backup::Backups;
 use crate::cycle::Input;
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) arrivals: Arc<Arrivals>,
     /// Whether writes that grow storage are taken.
     pub(crate) disk_gate: DiskGate,
+    /// Who wants a backup.
+    pub(crate) backups: Backups,
     /// Figures of queues that are too large to be walked by a read.
     pub(crate) sampled: Sampled,
 }

@@ -4,6 +4,7 @@
 mod admission;
 pub mod api;
 mod arrivals;
+pub mod backup;
 mod checkpoint;
 pub mod cipher;
 mod core;

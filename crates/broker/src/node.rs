@@ -17,6 +17,7 @@ use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
 
+use crate::backup::{Backups, Stager};
 use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
 use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
@@ -160,6 +161,8 @@ impl Node {
         }
         let last = opened.state.applied();
         let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
+        let (backups, requests) = Backups::new();
+        let stager = Stager { disk: disk.clone(), dir: options.dir.clone(), requests };
         let disk_gate = DiskGate::new(options.space, metrics.storage_full.clone());
         let shared = Arc::new(Shared {
             state: Arc::new(RwLock::new(opened.state)),
@@ -174,6 +177,7 @@ impl Node {
             damaged: Mutex::new(None),
             arrivals: Arc::default(),
             sampled: Sampled::default(),
+            backups,
             disk_gate,
         });
         let since = shared.clock.now().plus_seconds(-window_s);
@@ -201,7 +205,7 @@ impl Node {
         let every = options.durable_every;
         others.push(spawn("checkpoint", {
             let shared = shared.clone();
-            move || checkpoint::run(&shared, store, &due, every)
+            move || checkpoint::run(&shared, store, &due, every, &stager)
         })?);
         others.push(spawn("qlog-background", {
             let (shared, stopped) = (shared.clone(), background_stopped.clone());

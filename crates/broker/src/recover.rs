@@ -11,6 +11,7 @@ use queen_record::ids::{EntryIndex, Micros};
 use queen_state::State;
 use queen_store::Checkpoint;
 
+use crate::backup;
 use crate::node::StartError;
 
 /// A directory that was recovered.
@@ -87,6 +88,10 @@ pub fn open(
         );
     }
     tracing::info!(replayed = cut.delivered, last = cut.last.0, "logs recovered");
+    // What a process that ended has staged counts for nothing. A start that refuses leaves it: it may hold what is missing.
+    backup::clear(&**disk, dir).map_err(|error| {
+        StartError::Directory(format!("what a backup has staged cannot be removed: {error}"))
+    })?;
     let (rows, fresh) = (loaded.rows, loaded.fresh);
     Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut })
 }

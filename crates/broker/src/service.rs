@@ -18,10 +18,12 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::admission::Admissions;
 
 use crate::api::{
-    AckAnswer, AckItem, Admission, Api, CallError, Claim, Configured, Extended, FramedClaim,
-    FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer, PopRequest,
-    PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
+    AckAnswer, AckItem, Admission, Api, Backup, CallError, Claim, Configured, Extended,
+    FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer,
+    PopRequest, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
+    TransactionAnswer,
 };
+use crate::backup;
 use crate::cipher::Vault;
 use crate::core::Shared;
 use crate::cycle::{
@@ -120,6 +122,10 @@ impl Drop for PopGuard<'_> {
 impl Api for Broker {
     async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
         self.admissions.take(bytes).await
+    }
+
+    async fn backup(&self) -> Result<Backup, CallError> {
+        backup::take(&self.shared).await
     }
 
     async fn push(

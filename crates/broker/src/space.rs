@@ -197,6 +197,9 @@ mod tests {
             fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
                 self.0.rename(from, to)
             }
+            fn link(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+                self.0.link(from, to)
+            }
             fn remove_file(&self, path: &Path) -> std::io::Result<()> {
                 self.0.remove_file(path)
             }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use queen_broker::backup::STAGING;
 use queen_broker::recover::Opened;
 use queen_io::{Disk, ScratchDisk};
 use queen_qlog::walk::{is_leftover, log_of_name, number_of_name, number_of_side};
@@ -139,6 +140,11 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
     let is_known = match *parts {
         [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
+        [STAGING, _] => {
+            let what = "a backup was being taken; a start removes it";
+            findings.add(Severity::Note, file, None, what);
+            true
+        }
         ["store", "new", _] | ["raft", "state.json"] => true,
         ["qlog", name] => {
             ["LANES", "SHARDS", "RECLAIMED", "FILES"].contains(&name) || is_leftover(name)

@@ -1,7 +1,7 @@
-//! The body of an answer: one buffer, or slices that are sent one after the other without being joined.
+//! The body of an answer: one buffer, slices that are sent one after the other without being joined, or pieces that are
+//! made while they are sent.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
 
 /// Bytes of answers that their clients have not taken, at most: from there on nothing is read for another. Answers that are
 /// being made when it is reached still pass it, each by its own ceiling.
@@ -37,7 +38,8 @@ impl AnswerBudget {
 
     /// Counts a body until its last byte was taken or given up.
     pub(crate) fn hold(&self, body: &mut AnswerBody) {
-        if body.left <= FREE_BYTES {
+        // What is made while it is sent is bounded where it is made.
+        if body.left <= FREE_BYTES || body.pieces.is_some() {
             return;
         }
         let last = body.rest.back_mut().unwrap_or(&mut body.first);
@@ -76,30 +78,66 @@ pub(crate) struct AnswerBody {
     first: Bytes,
     rest: VecDeque<Bytes>,
     left: u64,
+    pieces: Option<Pieces>,
 }
+
+/// What follows, or why nothing does.
+type Pieces = mpsc::Receiver<Result<Bytes, String>>;
+
+/// An answer that ends before its length: the connection ends with it, so that its reader knows.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer ends early: {0}")]
+pub(crate) struct EndsEarly(String);
 
 impl AnswerBody {
     /// The slices, in order.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
         let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Self { first: Bytes::new(), rest: chunks.into(), left }
+        Self { first: Bytes::new(), rest: chunks.into(), left, pieces: None }
+    }
+
+    /// Pieces of `bytes` together, as they come.
+    pub(crate) fn pieces(bytes: u64, pieces: Pieces) -> Self {
+        Self { left: bytes, pieces: Some(pieces), ..Self::default() }
+    }
+
+    fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EndsEarly>>> {
+        let Some(pieces) = &mut self.pieces else { return Poll::Ready(None) };
+        let piece = match std::task::ready!(pieces.poll_recv(context)) {
+            Some(Ok(piece)) if piece.len() as u64 <= self.left => piece,
+            Some(Ok(_)) => return Poll::Ready(Some(Err(EndsEarly("it is longer".to_owned())))),
+            Some(Err(reason)) => return Poll::Ready(Some(Err(EndsEarly(reason)))),
+            None if self.left == 0 => return Poll::Ready(None),
+            None => {
+                let reason = format!("{} bytes are missing", self.left);
+                return Poll::Ready(Some(Err(EndsEarly(reason))));
+            }
+        };
+        self.left -= piece.len() as u64;
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
 impl From<Bytes> for AnswerBody {
     fn from(bytes: Bytes) -> Self {
-        Self { left: bytes.len() as u64, first: bytes, rest: VecDeque::new() }
+        Self { left: bytes.len() as u64, first: bytes, ..Self::default() }
     }
 }
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = EndsEarly;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EndsEarly>>> {
+        if self.pieces.is_some() {
+            return self.poll_piece(context);
+        }
         while self.first.is_empty() {
             match self.rest.pop_front() {
                 Some(next) => self.first = next,

@@ -247,6 +247,9 @@ impl From<CallError> for ApiError {
                 let seconds = retry_after_s.clamp(1, 5);
                 Self::new(status, Shape::Coded("overloaded"), text).retry_after(seconds)
             }
+            CallError::BackupRunning => {
+                Self::new(StatusCode::CONFLICT, Shape::Coded("backup_running"), text)
+            }
             CallError::StorageFull => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, Shape::Coded("storage_full"), text)
             }
@@ -288,6 +291,11 @@ pub(crate) fn chunked(
     chunks: Vec<Bytes>,
 ) -> Answer {
     of_body(status, content_type, AnswerBody::chunks(chunks))
+}
+
+/// An answer of this many bytes that is made while it is sent.
+pub(crate) fn streamed(content_type: &'static str, body: AnswerBody) -> Answer {
+    of_body(StatusCode::OK, content_type, body)
 }
 
 fn of_body(status: StatusCode, content_type: &'static str, body: AnswerBody) -> Answer {

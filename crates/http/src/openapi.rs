@@ -131,6 +131,7 @@ fn responses(spec: &RouteSpec, described: &Described) -> Value {
     for (status, shape, meaning) in described.answers {
         let answer = match *shape {
             "" => json!({"description": meaning}),
+            "tar" => json!({"description": meaning, "content": {"application/x-tar": {}}}),
             "text" => json!({"description": meaning, "content": {"text/plain": {}}}),
             shape => {
                 let mut content = json!({"application/json": {"schema": shape_of(shape)}});
@@ -185,7 +186,7 @@ mod tests {
             described.query.iter().for_each(|(_, shape, _)| check(shape));
             described.body.iter().for_each(|body| check(body.shape));
             for (_, shape, _) in described.answers {
-                if !matches!(*shape, "" | "text") {
+                if !matches!(*shape, "" | "text" | "tar") {
                     check(shape);
                 }
             }

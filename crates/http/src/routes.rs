@@ -4,6 +4,7 @@
 //! character. An empty segment is no name: `//` and a slash at the end lead nowhere.
 
 pub(crate) mod ack;
+mod backup;
 mod browse;
 mod changed;
 pub(crate) mod configure;
@@ -116,6 +117,7 @@ pub(crate) async fn dispatch<A: Api>(
         Op::Namespaces => overview::labels(call, Label::Namespace).await,
         Op::Tasks => overview::labels(call, Label::Task).await,
         Op::Overview => overview::overview(call).await,
+        Op::Backup => backup::take(call).await,
         Op::RefreshStats => Ok(metrics::refresh()),
         Op::DeadLetters => dead_letters::list(call).await,
         Op::Messages => browse::list(call).await,

@@ -66,6 +66,9 @@ pub trait Disk: Send + Sync + 'static {
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
     /// Renames a file or directory, replacing an existing file. Durable after `sync_dir` of both directories.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must be free and on the same file system. Both names lead to the same bytes;
+    /// the file goes with the last of them. Durable after `sync_dir` of the new name's directory.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file. Durable after `sync_dir`.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory. Durable after `sync_dir` of its parent.

@@ -301,6 +301,21 @@ impl Disk for ScratchDisk {
         })
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = self.in_parent(from, |names, name| match names.get(&name) {
+            Some(Node::File(file)) => Ok(Arc::clone(file)),
+            Some(Node::Dir(_)) => Err(Errno::PERM.into()),
+            None => Err(Errno::NOENT.into()),
+        })?;
+        self.in_parent(to, |names, name| {
+            if names.contains_key(&name) {
+                return Err(Errno::EXIST.into());
+            }
+            names.insert(name, Node::File(file));
+            Ok(())
+        })
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.in_parent(path, |names, name| match names.get(&name) {
             Some(Node::Dir(_)) => Err(Errno::ISDIR.into()),

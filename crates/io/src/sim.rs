@@ -329,6 +329,19 @@ impl Inner {
         }
     }
 
+    fn link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let found = (self.live.find(from), self.live.place(to), self.live.find(to));
+        let (node, (dir, name)) = match found {
+            (Ok(_), Ok(_), Ok(_)) => return self.refuse(Errno::EXIST),
+            (Ok(node), Ok(_), Err(_)) if self.live.is_dir(node) => {
+                return self.refuse(Errno::PERM);
+            }
+            (Ok(node), Ok(place), Err(_)) => (node, place),
+            (Err(error), _, _) | (_, Err(error), _) => return self.refuse(error),
+        };
+        self.run(Op::Name(NameChange::Link { dir, name, node, is_dir: false }))
+    }
+
     fn unlink(&mut self, path: &Path, is_dir: bool) -> io::Result<()> {
         let (dir, name, node) = match self.live.place(path).and_then(|(dir, name)| {
             let node = self.live.find(path)?;
@@ -416,6 +429,10 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.lock().rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.lock().link(from, to)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -16,6 +16,7 @@ pub fn run(make: impl Fn() -> (Arc<dyn Disk>, PathBuf)) {
         opens_by_mode,
         lists_and_makes_directories,
         renames,
+        links,
         removes,
         syncs,
     ] {
@@ -138,6 +139,26 @@ fn renames(disk: &dyn Disk, dir: &Path) {
     disk.rename(&dir.join("y"), &dir.join("z.dead")).unwrap();
     assert_eq!(get(disk, &dir.join("z.dead/b")), b"First");
     assert!(!disk.exists(&dir.join("y")).unwrap());
+}
+
+fn links(disk: &dyn Disk, dir: &Path) {
+    disk.create_dir(&dir.join("l")).unwrap();
+    put(disk, &dir.join("a"), b"bytes");
+    disk.link(&dir.join("a"), &dir.join("l/b")).unwrap();
+    disk.open(&dir.join("l/b"), OpenMode::Write).unwrap().write_all_at(b"B", 0).unwrap();
+    assert_eq!(get(disk, &dir.join("a")), b"Bytes", "both names lead to the same bytes");
+    put(disk, &dir.join("c"), b"other");
+    disk.rename(&dir.join("c"), &dir.join("a")).unwrap();
+    assert_eq!(get(disk, &dir.join("l/b")), b"Bytes", "a name keeps the file that it was given to");
+    disk.remove_file(&dir.join("a")).unwrap();
+    assert_eq!(get(disk, &dir.join("l/b")), b"Bytes");
+    let error = disk.link(&dir.join("a"), &dir.join("l/c")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    put(disk, &dir.join("a"), b"again");
+    let error = disk.link(&dir.join("a"), &dir.join("l/b")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(disk.link(&dir.join("l"), &dir.join("d")).is_err(), "a directory");
+    disk.remove_file(&dir.join("l/b")).unwrap();
 }
 
 fn removes(disk: &dyn Disk, dir: &Path) {

@@ -237,6 +237,10 @@ impl Disk for SparingDisk {
         self.disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.link(from, to)
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.disk.remove_file(path)
     }

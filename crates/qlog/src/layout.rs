@@ -14,8 +14,8 @@ use crate::names::log_dir;
 use crate::options::Options;
 use crate::scan::read_whole;
 
-const LANES: &str = "LANES";
-const SHARDS: &str = "SHARDS";
+pub(crate) const LANES: &str = "LANES";
+pub(crate) const SHARDS: &str = "SHARDS";
 
 /// The directory's layout; written from `options` when the directory is new.
 pub(crate) fn open(

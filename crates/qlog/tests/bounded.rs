@@ -47,6 +47,9 @@ impl Disk for Sizes {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.sim.rename(from, to)
     }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.sim.link(from, to)
+    }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.sim.remove_file(path)
     }

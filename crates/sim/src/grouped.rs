@@ -77,8 +77,8 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
             }
             7 => {
                 if let Some(begun) = cutting.take() {
-                    let index = begun.write(&mut shared.write(), &mut store, &qlog)?;
-                    history.durable.push((disk.calls(), index.0));
+                    let point = begun.write(&mut shared.write(), &mut store, &qlog)?;
+                    history.durable.push((disk.calls(), point.index.0));
                 }
             }
             _ => {}

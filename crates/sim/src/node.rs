@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use queen_archive::Pack;
+use queen_broker::backup;
 use queen_broker::cipher::Vault;
 use queen_broker::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use queen_broker::lookup::Reader;
@@ -174,7 +176,6 @@ pub struct Start {
 
 /// A checkpoint between its cut and its write.
 pub struct Cutting {
-    index: EntryIndex,
     point: DurablePoint,
     rows: Vec<StoredRow>,
 }
@@ -186,7 +187,7 @@ impl Cutting {
         let point = qlog.durable_point(index);
         let mut bytes = Vec::new();
         point.encode(&mut bytes);
-        Self { index, rows: state.begin_cut(&bytes), point }
+        Self { rows: state.begin_cut(&bytes), point }
     }
 
     /// Encodes up to `max` more rows; what is left is encoded while it is written.
@@ -194,7 +195,7 @@ impl Cutting {
         self.rows.extend(state.next_of_cut(max));
     }
 
-    /// Writes the cut; returns the entry it covers.
+    /// Writes the cut; returns the point that the store has now.
     ///
     /// # Errors
     /// The store's; the node must stop.
@@ -203,7 +204,7 @@ impl Cutting {
         state: &mut State,
         store: &mut dyn Checkpoint,
         qlog: &Qlog,
-    ) -> Result<EntryIndex, String> {
+    ) -> Result<DurablePoint, String> {
         let change =
             |row: StoredRow| Change { keyspace: row.keyspace, key: row.key, value: row.value };
         let mut early = self.rows.into_iter().map(change);
@@ -213,7 +214,7 @@ impl Cutting {
         store.write(&mut rows).map_err(|error| error.to_string())?;
         state.finish_cut();
         qlog.point_written(&self.point);
-        Ok(self.index)
+        Ok(self.point)
     }
 }
 
@@ -430,8 +431,37 @@ impl SimNode {
     pub fn write_checkpoint(&mut self) -> Result<(), String> {
         let Some(cutting) = self.cutting.take() else { return Ok(()) };
         let qlog = self.machine.reader().qlog();
-        let index = cutting.write(&mut self.machine.state().write(), &mut self.store, qlog)?;
-        self.history.durable.push((self.disk.calls(), index.0));
+        let point = cutting.write(&mut self.machine.state().write(), &mut self.store, qlog)?;
+        self.history.durable.push((self.disk.calls(), point.index.0));
         Ok(())
+    }
+
+    /// Writes a checkpoint and stages a backup of it, as the checkpoint thread does.
+    ///
+    /// # Errors
+    /// The store's, or the staging's.
+    pub fn stage_backup(&mut self) -> Result<Pack, String> {
+        let qlog = self.machine.reader().qlog();
+        let cutting = Cutting::begin(&mut self.machine.state().write(), qlog);
+        let point = cutting.write(&mut self.machine.state().write(), &mut self.store, qlog)?;
+        self.history.durable.push((self.disk.calls(), point.index.0));
+        let staged =
+            backup::stage(&self.disk, Path::new(DATA), (qlog, &point), &mut self.store, self.now);
+        staged.map_err(|error| error.to_string())
+    }
+
+    /// Packs what is staged and removes the staging.
+    ///
+    /// # Errors
+    /// A file is not what it was.
+    pub fn pack_backup(&mut self, pack: &Pack) -> Result<Vec<u8>, String> {
+        let mut archive = Vec::new();
+        let mut take = |piece: Vec<u8>| {
+            archive.extend(piece);
+            Ok(())
+        };
+        pack.write(&self.disk, &mut take).map_err(|error| error.to_string())?;
+        backup::clear(&self.disk, Path::new(DATA)).map_err(|error| error.to_string())?;
+        Ok(archive)
     }
 }

@@ -2,13 +2,18 @@
 //!
 //! The order is fixed, the sizes and the choices inside come from the seed.
 
+use std::path::Path;
+
+use queen_archive::{Place, Progress, read_archive};
 use queen_broker::api::AckStatus;
+use queen_io::sim::Choice;
 use queen_model::{OptionsPatch, Patch};
 use queen_reclaim::Pass;
 
 use crate::client::{Client, Item};
 use crate::history::History;
-use crate::node::{EPOCH, Sent, Setup, SimNode, Start, open};
+use crate::node::{DATA, EPOCH, Sent, Setup, SimNode, Start, new_disk, open};
+use crate::oracle::{Bounds, check};
 use crate::rng::Rng;
 use queen_io::SimDisk;
 use queen_record::ids::Tenant;
@@ -26,6 +31,8 @@ pub struct Run {
     pub stopped: Option<String>,
     /// What reclaim did.
     pub reclaimed: Total,
+    /// What it did while a backup was on its way.
+    pub during_backup: Total,
 }
 
 /// Opens an empty directory and works through the script.
@@ -37,9 +44,11 @@ pub fn run(disk: &SimDisk, setup: &Setup, seed: u64) -> Result<Run, String> {
     let start = Start { now: EPOCH, seed };
     let mut node = SimNode::start(disk, bare, start, History::new())?;
     let mut script = Script::new(seed, 0);
-    let stopped = script.all(&mut node).err();
-    let (sent, now, reclaimed) = (node.take_sent(), node.now(), script.reclaimed);
-    Ok(Run { sent, now, stopped, reclaimed, history: node.history })
+    let all = script.all(&mut node).and_then(|()| script.back_up(&mut node, setup));
+    let stopped = all.err();
+    let (sent, now) = (node.take_sent(), node.now());
+    let Script { reclaimed, during_backup, .. } = script;
+    Ok(Run { sent, now, stopped, reclaimed, during_backup, history: node.history })
 }
 
 /// Works a little on a node that recovered: every path that a restart could have left broken.
@@ -80,6 +89,7 @@ struct Script {
     rng: Rng,
     numbers: u64,
     reclaimed: Total,
+    during_backup: Total,
 }
 
 /// What reclaim did in a run.
@@ -107,7 +117,8 @@ impl Total {
 impl Script {
     fn new(seed: u64, numbers: u64) -> Self {
         let (client, rng) = (Client::default(), Rng::new(seed));
-        Self { client, rng, numbers, reclaimed: Total::default() }
+        let none = Total::default();
+        Self { client, rng, numbers, reclaimed: none, during_backup: none }
     }
 
     /// A message whose bytes cannot be compressed.
@@ -173,6 +184,47 @@ impl Script {
         self.checkpoint_between(node)?;
         self.give_back(node)?;
         self.fill(node, 4)
+    }
+
+    /// A backup, while what its point plans to remove and to rewrite is carried out and everything goes on: what is
+    /// restored from it is the node as of that point, and durable.
+    fn back_up(&mut self, node: &mut SimNode, setup: &Setup) -> Result<(), String> {
+        for queue in ["t0", "t6"] {
+            self.client.delete_queue(node, queue);
+        }
+        self.client.settle(node)?;
+        Self::checkpoint(node)?;
+        node.advance_us(6_000_000);
+        while node.background()? {}
+        node.reclaim()?;
+        let item = self.item("orders", 300);
+        self.push(node, vec![item])?;
+        let taken = node.applied();
+        let pack = node.stage_backup()?;
+        let mut meanwhile = Total::default();
+        meanwhile.add(&node.reclaim()?);
+        let items = vec![self.item("mail", 900), self.item("orders", 800), self.item("new", 9)];
+        self.push(node, items)?;
+        while node.background()? {}
+        Self::checkpoint(node)?;
+        meanwhile.add(&node.reclaim()?);
+        self.during_backup = meanwhile;
+        let item = self.item("orders", 20);
+        self.push(node, vec![item])?;
+        let archive = node.pack_backup(&pack)?;
+        let disk = new_disk();
+        let mut place = Place::new(&disk, Path::new(DATA));
+        let unpacked = read_archive(&mut &*archive, &mut place, &Progress::new());
+        unpacked.map_err(|error| format!("the backup is refused: {error}"))?;
+        let copy = disk.crash_now(&Choice::AllLost);
+        let bare =
+            open(&copy, setup).map_err(|error| format!("the backup does not open: {error}"))?;
+        let found = bare.opened.state.applied().0;
+        if found != taken {
+            return Err(format!("the backup of entry {taken} ends at {found}"));
+        }
+        let all = Bounds { answered_by: 0, written_by: node.disk.calls() };
+        check(&bare, &node.history, all).map_err(|error| format!("the backup is wrong: {error}"))
     }
 
     /// A checkpoint with nothing in between.

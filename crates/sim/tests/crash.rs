@@ -147,6 +147,8 @@ fn the_script_reclaims() {
             "{}: {done:?}",
             variant.name
         );
+        let during = run.during_backup;
+        assert!(during.files + during.rewrites + during.logs > 0, "{}: {during:?}", variant.name);
         // Shared logs are never removed.
         assert_eq!(done.logs > 0, variant.name != "shards", "{}: {done:?}", variant.name);
     }

@@ -1,5 +1,7 @@
 //! What a checkpoint of the store can do, whatever keeps it.
 
+use std::path::Path;
+
 use queen_state::Keyspace;
 
 use crate::error::StoreError;
@@ -61,6 +63,13 @@ pub trait Checkpoint: Send {
     /// `KeyTooLong`, `KeyReserved`: nothing was written. Any other: the store is poisoned, and the process has
     /// to end.
     fn write(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<Written, StoreError>;
+
+    /// Makes `to` a copy of the image that the last write reported; returns the name that a store's directory has for
+    /// it. `to` is a new file on the same file system, and is not synced. Reads as many bytes as the image has, or none.
+    ///
+    /// # Errors
+    /// `Fault`: something may be left under this name. Poisons nothing.
+    fn copy_image(&mut self, to: &Path) -> Result<&'static str, StoreError>;
 
     /// Verifies every row against the file again, as `load` does; returns their number.
     ///

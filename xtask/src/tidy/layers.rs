@@ -15,11 +15,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("state", &["model", "record"]),
     ("planner", &["state", "model", "record"]),
     ("io", &[]),
+    ("archive", &["io"]),
     ("qlog", &["record", "io"]),
     ("store", &["state", "io"]),
     ("reclaim", &["qlog", "state", "model", "record", "io"]),
     ("raft", &["qlog", "store", "model", "record", "io"]),
-    ("broker", &["raft", "reclaim", "qlog", "store", "planner", "state", "model", "record", "io"]),
+    (
+        "broker",
+        &[
+            "raft", "reclaim", "qlog", "store", "archive", "planner", "state", "model", "record",
+            "io",
+        ],
+    ),
     ("doctor", &["broker", "raft", "qlog", "store", "state", "model", "record", "io"]),
     ("http", &["broker", "model", "record"]),
     ("dash", &[]),
@@ -30,22 +37,23 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// What the program may know.
 const EVERYTHING: &[&str] = &[
-    "http", "dash", "doctor", "broker", "raft", "reclaim", "qlog", "store", "planner", "state",
-    "model", "record", "io",
+    "http", "dash", "doctor", "broker", "raft", "reclaim", "qlog", "store", "archive", "planner",
+    "state", "model", "record", "io",
 ];
 
 /// What the simulation may know.
 const UP_TO_DOCTOR: &[&str] = &[
-    "doctor", "broker", "raft", "reclaim", "qlog", "store", "planner", "state", "model", "record",
-    "io",
+    "doctor", "broker", "raft", "reclaim", "qlog", "store", "archive", "planner", "state", "model",
+    "record", "io",
 ];
 
 /// The pure core: no clock, environment, thread or file, not even in tests of another layer.
 const CORE: &[&str] = &["record", "model", "state", "planner"];
 
 /// What the core must not know even in its tests.
-const ABOVE_CORE: &[&str] =
-    &["io", "qlog", "store", "reclaim", "raft", "broker", "doctor", "http", "dash", "bin"];
+const ABOVE_CORE: &[&str] = &[
+    "io", "archive", "qlog", "store", "reclaim", "raft", "broker", "doctor", "http", "dash", "bin",
+];
 
 /// What each core crate's `clippy.toml` must name.
 const CORE_BANS: &[&str] = &[

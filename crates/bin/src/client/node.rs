@@ -5,7 +5,7 @@ mod error;
 
 use std::cell::Cell;
 use std::fmt::{self, Display};
-use std::io;
+use std::io::{self, Read};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -116,12 +116,38 @@ impl Node {
         Err(error)
     }
 
-    fn send(&self, call: &Call) -> Result<Response<Body>, ureq::Error> {
-        let mut request =
-            Request::builder().method(&call.method).uri(format!("{}{}", self.base, call.target));
-        if let Some(token) = &self.authorization {
-            request = request.header(AUTHORIZATION, token);
+    /// Makes a call without a body whose answer is read as it comes, however long that takes; its first byte may take
+    /// as long as `waiting` says.
+    ///
+    /// # Errors
+    /// As [`Node::call`].
+    pub(super) fn stream(&self, call: &Call) -> Result<impl Read + Send + use<>, CallError> {
+        let answer = self.request(call).body(()).map_err(ureq::Error::from).and_then(|request| {
+            let request = self.agent.configure_request(request);
+            self.agent.run(request.timeout_recv_response(Some(CALL_TIMEOUT + call.wait)).build())
+        });
+        let mut answer = answer.map_err(|error| self.no_answer(&error))?;
+        self.has_answered.set(true);
+        if answer.status().is_success() {
+            return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());
         }
+        let body = answer.body_mut().with_config().limit(REPLY_BYTES_MAX).read_to_vec();
+        let body = body.map_err(|error| self.no_answer(&error))?;
+        let with_token = self.authorization.is_some();
+        Err(CallError::of_status(&self.base, answer.status().as_u16(), &body, with_token))
+    }
+
+    fn request(&self, call: &Call) -> ureq::http::request::Builder {
+        let request =
+            Request::builder().method(&call.method).uri(format!("{}{}", self.base, call.target));
+        match &self.authorization {
+            Some(token) => request.header(AUTHORIZATION, token),
+            None => request,
+        }
+    }
+
+    fn send(&self, call: &Call) -> Result<Response<Body>, ureq::Error> {
+        let mut request = self.request(call);
         let limit = Some(CALL_TIMEOUT + call.wait);
         match &call.body {
             None => {
@@ -187,6 +213,11 @@ impl Call {
 
     pub(super) fn get(segments: &[&str]) -> Self {
         Self::new(Method::GET, segments)
+    }
+
+    /// A call that asks for something to be done and says nothing more.
+    pub(super) fn bare_post(segments: &[&str]) -> Self {
+        Self::new(Method::POST, segments)
     }
 
     pub(super) fn delete(segments: &[&str]) -> Self {

@@ -1,11 +1,9 @@
 //! `queen doctor DIR`: the examination as a table or as JSON, with its progress and its exit code.
 
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queen_doctor::{
     Figures, Finding, Progress, Report, Severity, Stage, StoreKind, Target, Verdict, examine,
@@ -19,12 +17,10 @@ use crate::client::failure::Failure;
 use crate::client::output::Output;
 use crate::client::table::{Column, Table, or_dash};
 use crate::config::{Environment, Settings};
+use crate::watch::watched;
 
 /// A node would start, and something was found all the same. 2 says that the arguments are wrong.
 const EXIT_FINDINGS: u8 = 3;
-/// Between two looks at a terminal, and between two lines elsewhere.
-const TERMINAL_EVERY: Duration = Duration::from_millis(200);
-const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Exit code 0: a node would start, and nothing was found. 1: a node would refuse to start, or the directory cannot be
 /// examined. 3: a node would start, but something is damaged, cut or made again.
@@ -40,17 +36,8 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let said = |error: anyhow::Error| Failure::said(crate::fatal::text(&error));
-    let settings = Settings::read(&Environment::of_process()).map_err(said)?;
-    let key = settings.encryption_key().map_err(said)?;
+    let target = target(&args.dir)?;
     let _lock = lock::take(&args.dir)?;
-    let target = Target {
-        dir: args.dir.clone(),
-        store: StoreKind::Lmdb,
-        key,
-        now: Micros(SystemClock::new().wall_us()),
-        hash_window_min_s: i64::try_from(settings.txn_window_min_s).unwrap_or(i64::MAX),
-    };
     let report = examine_watched(&target).map_err(|error| {
         Failure::said(format!("{} cannot be examined: {error}", args.dir.display()))
     })?;
@@ -59,11 +46,32 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Ok(()) | Err(Failure::ReaderGone) => {}
         Err(failure) => return Err(failure),
     }
-    Ok(match (report.starts(), report.is_clean()) {
+    Ok(exit_code(&report))
+}
+
+/// What is examined, under the settings of a start.
+///
+/// # Errors
+/// The settings are wrong.
+pub(crate) fn target(dir: &Path) -> Result<Target, Failure> {
+    let said = |error: anyhow::Error| Failure::said(crate::fatal::text(&error));
+    let settings = Settings::read(&Environment::of_process()).map_err(said)?;
+    Ok(Target {
+        dir: dir.to_path_buf(),
+        store: StoreKind::Lmdb,
+        key: settings.encryption_key().map_err(said)?,
+        now: Micros(SystemClock::new().wall_us()),
+        hash_window_min_s: i64::try_from(settings.txn_window_min_s).unwrap_or(i64::MAX),
+    })
+}
+
+/// The verdict as an exit code.
+pub(crate) fn exit_code(report: &Report) -> ExitCode {
+    match (report.starts(), report.is_clean()) {
         (false, _) => ExitCode::FAILURE,
         (true, true) => ExitCode::SUCCESS,
         (true, false) => ExitCode::from(EXIT_FINDINGS),
-    })
+    }
 }
 
 fn show(report: &Report, args: &Args) -> Result<(), Failure> {
@@ -77,37 +85,16 @@ fn show(report: &Report, args: &Args) -> Result<(), Failure> {
 }
 
 /// Examines on another thread and shows on standard error how far it is.
-fn examine_watched(target: &Target) -> std::io::Result<Report> {
+pub(crate) fn examine_watched(target: &Target) -> std::io::Result<Report> {
     let progress = Progress::new();
-    let started = Instant::now();
-    std::thread::scope(|scope| {
-        let (done, waiting) = channel::<()>();
-        let worker = scope.spawn({
-            let progress = progress.clone();
-            move || {
-                // Dropped at the end, however it comes: that wakes the watcher.
-                let _done = done;
-                let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
-                examine(&disk, target, &progress)
-            }
-        });
-        let is_terminal = std::io::stderr().is_terminal();
-        let every = if is_terminal { TERMINAL_EVERY } else { LINE_EVERY };
-        let mut shown = 0;
-        while waiting.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-            let line = state_of(&progress, started.elapsed());
-            let width = line.len();
-            // Nobody reads standard error: then there is nobody to tell.
-            let text = if is_terminal { format!("\r{line:shown$}") } else { format!("{line}\n") };
-            std::io::stderr().write_all(text.as_bytes()).unwrap_or_default();
-            shown = width;
-        }
-        if is_terminal && shown > 0 {
-            let blank = format!("\r{:shown$}\r", "");
-            std::io::stderr().write_all(blank.as_bytes()).unwrap_or_default();
-        }
-        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    let shown = progress.clone();
+    watched(
+        |elapsed| state_of(&shown, elapsed),
+        move || {
+            let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
+            examine(&disk, target, &progress)
+        },
+    )
 }
 
 fn state_of(progress: &Progress, elapsed: Duration) -> String {
@@ -120,7 +107,7 @@ fn state_of(progress: &Progress, elapsed: Duration) -> String {
     }
 }
 
-fn print(report: &Report, dir: &Path, output: &mut Output) -> Result<(), Failure> {
+pub(crate) fn print(report: &Report, dir: &Path, output: &mut Output) -> Result<(), Failure> {
     if !report.findings.is_empty() {
         let mut table = Table::new(&[
             Column::Text("FINDING"),

@@ -70,17 +70,7 @@ impl Program {
         path: &str,
         body: &str,
     ) -> (u16, String) {
-        let mut stream = TcpStream::connect(&*self.address).unwrap();
-        let (address, len) = (&self.address, body.len());
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+        call_at(&self.address, headers, (method, path, body))
     }
 
     /// Asks it for something that must succeed.
@@ -106,6 +96,25 @@ impl Drop for Program {
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
+}
+
+/// Asks whoever listens there; the status and the body.
+pub(crate) fn call_at(
+    address: &str,
+    headers: &str,
+    (method, path, body): (&str, &str, &str),
+) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let len = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
 /// The text of a field in a JSON answer: the first of its name.

@@ -19,7 +19,7 @@ use queen_record::hash::checksum;
 
 use super::{EncryptionKey, FINGERPRINT_LEN};
 
-const NAME: &str = "ENCRYPTION";
+pub(crate) const NAME: &str = "ENCRYPTION";
 const HEAD: &str = "queen-encryption 1";
 /// Far above what the file holds.
 const LEN_MAX: u64 = 1024;

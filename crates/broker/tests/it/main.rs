@@ -1,6 +1,7 @@
 //! The node as its edges see it: real threads over a simulated disk.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
+mod backup;
 mod basics;
 mod bytes;
 mod choices;

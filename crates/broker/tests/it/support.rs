@@ -202,7 +202,7 @@ impl Rig {
     }
 }
 
-fn dir() -> PathBuf {
+pub(crate) fn dir() -> PathBuf {
     PathBuf::from("/data")
 }
 

@@ -74,7 +74,7 @@ fn documented(method: &str, path: &str) -> Level {
         _ if is_public => Level::Public,
         _ if below(&["/api/v1/system/", "/internal/"]) => Level::Admin,
         "DELETE" if is_deleted => Level::Admin,
-        "POST" if is(&["/api/v1/stats/refresh"]) => Level::Admin,
+        "POST" if is(&["/api/v1/stats/refresh", "/api/v1/backup"]) => Level::Admin,
         "GET" if is_read => Level::ReadOnly,
         "POST" if is_read_by_post => Level::ReadOnly,
         "POST" if is(&["/api/v1/push", "/api/v1/timers", "/api/v1/ephemeral/push"]) => {

@@ -262,6 +262,16 @@ pub(crate) const fn describe(op: Op) -> Described {
             Some(optional("any")),
             &[(200, "{success: bool, refreshed: bool, engine: string}", "done")],
         ),
+        Op::Backup => described(
+            "node",
+            "Streams a backup of everything that was answered before, as a tar whose last member holds the sums; `queen backup` takes it",
+            &[],
+            None,
+            &[
+                (200, "tar", "all of it; cut short, it is none"),
+                (409, "Error", "`backup_running`: one at a time"),
+            ],
+        ),
         Op::DeadLetters => described(
             "dead letters",
             "A page of dead letters, newest failure first",

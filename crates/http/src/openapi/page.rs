@@ -83,7 +83,7 @@ fn section(out: &mut String, tag: &str) {
             line(out, format_args!("\nBody{optional}{binary}:\n\n```text\n{shape}\n```"));
         }
         for (status, shape, meaning) in described.answers {
-            if shape.is_empty() || *shape == "text" {
+            if shape.is_empty() || matches!(*shape, "text" | "tar") {
                 line(out, format_args!("\n{status}: {meaning}."));
             } else {
                 line(

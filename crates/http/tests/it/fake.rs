@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
 use queen_broker::api::{
-    AckAnswer, AckDone, AckItem, Admission, Api, CallError, Configured, Extended, FramedGroup,
-    GroupDeleted, Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet, PushAnswer,
-    PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck, TransactionAnswer,
+    AckAnswer, AckDone, AckItem, Admission, Api, Backup, CallError, Configured, Extended,
+    FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet,
+    PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck,
+    TransactionAnswer,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::fake_reads::FakeReads;
 
@@ -53,6 +55,8 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 pub(crate) struct Fake {
+    /// Of a mebibyte each; without one, another backup is running.
+    pub(crate) backups: Mutex<VecDeque<mpsc::Receiver<Result<Bytes, String>>>>,
     /// Bytes of the writes that asked for room, and what some of them are told.
     pub(crate) admitted: Mutex<Vec<usize>>,
     /// For room that is asked for when some was granted already.
@@ -95,6 +99,12 @@ impl Api for Fake {
         };
         let refusals = if is_late { &self.late_refusals } else { &self.refusals };
         refusals.lock().unwrap().pop_front().map_or(Ok(Admission::unlimited()), Err)
+    }
+
+    async fn backup(&self) -> Result<Backup, CallError> {
+        let pieces = self.backups.lock().unwrap().pop_front().ok_or(CallError::BackupRunning)?;
+        let bytes = 1 << 20;
+        Ok(Backup { index: 7, bytes, pieces })
     }
 
     async fn push(

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod auth;
+mod backup;
 mod binary;
 mod changes;
 mod errors;

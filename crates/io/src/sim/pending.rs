@@ -164,6 +164,7 @@ impl Pending {
                 self.durable.apply(&pending.change);
                 if let NameChange::Unlink { node, .. } = pending.change
                     && !self.data.iter().any(|data| data.node == node)
+                    && !self.durable.has_name(node)
                 {
                     self.durable.forget_file(node);
                 }

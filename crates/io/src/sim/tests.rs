@@ -345,3 +345,18 @@ fn images_are_cheap() {
     println!("{images} images");
     assert!(images > 8_000, "{images}");
 }
+
+/// A second name is a change of its directory like any other, and a file lives until its last name is gone for good.
+#[test]
+fn a_link_needs_a_sync_of_its_directory() {
+    let disk = disk_with_dir();
+    disk.set_contents(Path::new("/d/f"), b"bytes");
+    disk.link(Path::new("/d/f"), Path::new("/l")).unwrap();
+    assert_eq!(text(&disk.crash_now(&Choice::AllLost), "/l"), None);
+    assert_eq!(text(&disk.crash_now(&Choice::AllKept), "/l").unwrap(), "bytes");
+    disk.remove_file(Path::new("/d/f")).unwrap();
+    disk.sync_dir(Path::new("/d")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    let image = disk.crash_now(&Choice::AllLost);
+    assert_eq!((text(&image, "/d/f"), text(&image, "/l").unwrap()), (None, "bytes".to_owned()));
+}

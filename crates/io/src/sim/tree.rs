@@ -88,6 +88,11 @@ impl Tree {
         self.files.remove(&node);
     }
 
+    /// Whether a name leads to this file.
+    pub(super) fn has_name(&self, node: Node) -> bool {
+        self.dirs.values().any(|names| names.values().any(|named| *named == node))
+    }
+
     pub(super) fn names(&self, dir: Node) -> Option<&BTreeMap<String, Node>> {
         self.dirs.get(&dir)
     }

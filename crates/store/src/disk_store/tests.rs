@@ -157,3 +157,20 @@ fn what_a_load_hands_out_survives_a_power_cut() {
     let left = disk.crash_now(&queen_io::sim::Choice::AllLost);
     assert!(load(&mut open(&left).unwrap()).unwrap().0 == model, "and to stay");
 }
+
+#[test]
+fn a_copied_image_is_that_of_the_last_write() {
+    let disk = SimDisk::new();
+    let reported = run(&disk, 2);
+    let mut store = open(&disk).unwrap();
+    load(&mut store).unwrap();
+    assert_eq!(store.copy_image(Path::new("/copy")).unwrap(), "image");
+    let changes = random_changes(&mut Model::new(), 9, 8);
+    store.write(&mut changes.into_iter()).unwrap();
+    let copy = SimDisk::new();
+    copy.set_contents(
+        &Path::new(DIRECTORY).join("image"),
+        &disk.contents(Path::new("/copy")).unwrap(),
+    );
+    assert_eq!(load(&mut open(&copy).unwrap()).unwrap().0, reported.last().unwrap().1);
+}

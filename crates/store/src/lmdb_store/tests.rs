@@ -481,3 +481,25 @@ fn in_child(test: &str) -> bool {
     assert!(output.status.success(), "{}: {text}", output.status);
     false
 }
+
+/// The copy is a store of its own, as of the last write; later writes do not reach it.
+#[test]
+fn a_copied_image_is_that_of_the_last_write() {
+    let place = Place::new();
+    let mut store = place.open();
+    load(&mut store).unwrap();
+    let mut model = Model::new();
+    let mut write = |seed| {
+        let changes = random_changes(&mut model, seed, 300);
+        store.write(&mut changes.into_iter()).unwrap();
+        let to = place.root.path().join(format!("copy-{seed}"));
+        assert_eq!(store.copy_image(&to).unwrap(), "data.mdb");
+        assert!(store.copy_image(&to).is_err(), "a name is not taken twice");
+        (model.clone(), to)
+    };
+    let copies = [write(1), write(2), write(3)];
+    for (rows, path) in copies {
+        let copy = Place::with_file(&fs::read(path).unwrap());
+        assert_eq!(load(&mut copy.open()).unwrap().0, rows);
+    }
+}
