@@ -51,6 +51,15 @@ pub(crate) fn usage(pid: u32) -> Usage {
     Usage { cpu_s: ticks / TICKS_PER_SECOND, write_bytes }
 }
 
+/// Bytes that one thread of a process sent to the block layer; the system keeps 15 letters of a thread's name.
+pub(crate) fn thread_write_bytes(pid: u32, name: &str) -> u64 {
+    let known = name.get(..15).unwrap_or(name);
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut named = threads.map(|thread| thread.path().display().to_string());
+    let found = named.find(|thread| read(&format!("{thread}/comm")).trim() == known);
+    found.map_or(0, |thread| field(&read(&format!("{thread}/io")), "write_bytes"))
+}
+
 /// The memory of a process.
 pub(crate) fn memory(pid: u32) -> Memory {
     let text = read(&format!("/proc/{pid}/smaps_rollup"));

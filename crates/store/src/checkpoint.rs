@@ -62,6 +62,15 @@ pub trait Checkpoint: Send {
     /// to end.
     fn write(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<Written, StoreError>;
 
+    /// Goes on with what a `write` put off, for a few milliseconds; whether there is more to do at once. To be called now
+    /// and then between writes, at a pace that leaves others the disk. What is durable stays the same.
+    ///
+    /// # Errors
+    /// As `write`: the store is poisoned, and the process has to end.
+    fn merge(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Verifies every row against the file again, as `load` does; returns their number.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //! simulations. [`ImageStore`] reads an LMDB file without LMDB. None knows what a row means.
 
 mod checkpoint;
+mod delta;
 mod directory;
 mod disk_store;
 mod error;
@@ -19,6 +20,7 @@ mod lmdb_store;
 mod seal;
 pub mod suite;
 mod sums;
+mod table;
 
 pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
 pub use disk_store::DiskStore;

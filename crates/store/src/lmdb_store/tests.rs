@@ -9,6 +9,7 @@ use queen_io::SimDisk;
 use tempfile::TempDir;
 
 use super::*;
+use crate::ImageStore;
 use crate::suite::{Model, load, random_changes};
 
 const OPTIONS: LmdbOptions = LmdbOptions { map_bytes: 1 << 20, headroom_bytes: 4 << 20 };
@@ -38,8 +39,47 @@ impl Place {
         LmdbStore::open(&self.directory(), OPTIONS).unwrap()
     }
 
+    fn open_eager(&self) -> Eager {
+        Eager::over(self.open())
+    }
+
     fn bytes(&self) -> Vec<u8> {
         fs::read(self.directory().join("data.mdb")).unwrap()
+    }
+}
+
+/// A store that puts off whatever it can, in the smallest pieces, and merges a little after each write.
+struct Eager(LmdbStore);
+
+impl Eager {
+    fn over(mut store: LmdbStore) -> Self {
+        store.tuning = Tuning {
+            slice_bytes: 3000,
+            slice_pages: 8,
+            pages_at_once: 0,
+            merge_bytes: (30_000, 30_000),
+            merge_writes: 5,
+            is_map_fixed: false,
+        };
+        Self(store)
+    }
+}
+
+impl Checkpoint for Eager {
+    fn load(&mut self, row: OnRow<'_>) -> Result<Loaded, StoreError> {
+        self.0.load(row)
+    }
+
+    fn write(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<Written, StoreError> {
+        let written = self.0.write(changes)?;
+        for _ in 0..3 {
+            self.0.merge()?;
+        }
+        Ok(written)
+    }
+
+    fn verify(&mut self) -> Result<u64, StoreError> {
+        self.0.verify()
     }
 }
 
@@ -60,8 +100,27 @@ fn verify(bytes: &[u8]) -> Result<Model, StoreError> {
 /// Files of successive checkpoints with what they hold. Small: a few dozen pages.
 fn history(writes: u64, changes: u64) -> Vec<(Vec<u8>, Model)> {
     let place = Place::new();
-    let mut model = Model::new();
     let mut store = place.open();
+    history_of(&place, &mut store, writes, changes)
+}
+
+/// The same with most changes put off.
+fn eager_history(writes: u64, changes: u64) -> Vec<(Vec<u8>, Model)> {
+    let place = Place::new();
+    let mut store = place.open_eager();
+    let history = history_of(&place, &mut store, writes, changes);
+    let merges = store.0.deferred.merges();
+    assert!(merges > 0 || writes < 10, "no merge was needed");
+    history
+}
+
+fn history_of(
+    place: &Place,
+    store: &mut dyn Checkpoint,
+    writes: u64,
+    changes: u64,
+) -> Vec<(Vec<u8>, Model)> {
+    let mut model = Model::new();
     let mut history = Vec::new();
     for seed in 0..writes {
         let changes = random_changes(&mut model, seed, changes);
@@ -73,7 +132,7 @@ fn history(writes: u64, changes: u64) -> Vec<(Vec<u8>, Model)> {
 
 #[test]
 fn the_file_holds_each_checkpoint_when_write_returns() {
-    for (bytes, model) in history(25, 60) {
+    for (bytes, model) in history(25, 60).into_iter().chain(eager_history(25, 60)) {
         let place = Place::with_file(&bytes);
         let (rows, loaded) = load(&mut place.open()).unwrap();
         assert_eq!((rows, loaded.fresh), (model, false));
@@ -84,9 +143,14 @@ fn the_file_holds_each_checkpoint_when_write_returns() {
 #[test]
 fn a_killed_process_leaves_the_last_reported_checkpoint_or_the_next() {
     const PLACE: &str = "QUEEN_STORE_TEST_PLACE";
+    const EAGER: &str = "QUEEN_STORE_TEST_EAGER";
     const NAME: &str = "a_killed_process_leaves_the_last_reported_checkpoint_or_the_next";
     if let Some(directory) = std::env::var_os(PLACE) {
-        let mut store = LmdbStore::open(Path::new(&directory), OPTIONS).unwrap();
+        let store = LmdbStore::open(Path::new(&directory), OPTIONS).unwrap();
+        // Every second one puts its changes off.
+        let is_eager = std::env::var_os(EAGER).is_some();
+        let mut store: Box<dyn Checkpoint> =
+            if is_eager { Box::new(Eager::over(store)) } else { Box::new(store) };
         let mut model = Model::new();
         for seed in 0_u64.. {
             let changes = random_changes(&mut model, seed, 40);
@@ -94,11 +158,12 @@ fn a_killed_process_leaves_the_last_reported_checkpoint_or_the_next() {
             println!("reported {seed}");
         }
     }
-    for kill in 0..12 {
+    for kill in 0..20 {
         let place = Place::new();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([&format!("lmdb_store::tests::{NAME}"), "--exact", "--nocapture"])
             .env(PLACE, place.directory())
+            .envs((kill % 2 == 1).then_some((EAGER, "1")))
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
@@ -175,20 +240,21 @@ fn flipped_bits(bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
 
 #[test]
 fn no_flipped_bit_changes_what_is_read() {
-    let (bytes, model) = history(6, 25).pop().unwrap();
-    let (mut refused, mut harmless) = (0, 0);
-    for bit in flipped_bits(&bytes) {
-        let mut flipped = bytes.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        if check_damaged(&flipped, &model, &format!("bit {bit}")) {
-            refused += 1;
-        } else {
-            harmless += 1;
+    for (bytes, model) in [history(6, 25).pop().unwrap(), eager_history(4, 25).pop().unwrap()] {
+        let (mut refused, mut harmless) = (0, 0);
+        for bit in flipped_bits(&bytes) {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            if check_damaged(&flipped, &model, &format!("bit {bit}")) {
+                refused += 1;
+            } else {
+                harmless += 1;
+            }
         }
+        // Free pages and the unused middle of pages are not read.
+        println!("{} pages: {refused} refused, {harmless} harmless", bytes.len() / 4096);
+        assert!(refused > harmless / 4);
     }
-    // Free pages and the unused middle of pages are not read.
-    println!("{} pages: {refused} refused, {harmless} harmless", bytes.len() / 4096);
-    assert!(refused > harmless / 2);
 }
 
 /// A changed commit number brings the tree of the checkpoint before into play, which is whole. Commits of many
@@ -235,7 +301,12 @@ fn lmdb_writes_on_a_file_with_a_harmless_flip() {
 
 #[test]
 fn lost_misplaced_and_old_sectors_are_refused() {
-    let history = history(8, 60);
+    for history in [history(8, 60), eager_history(8, 60)] {
+        check_sectors(&history);
+    }
+}
+
+fn check_sectors(history: &[(Vec<u8>, Model)]) {
     let (bytes, model) = &history[7];
     let sectors = bytes.len() / 512;
     let mut refused = 0;
@@ -350,7 +421,8 @@ fn a_failed_write_poisons_and_changes_nothing() {
     let mut store = place.open();
     let changes = random_changes(&mut model, 1, 60);
     store.write(&mut changes.into_iter()).unwrap();
-    // More than the map: LMDB refuses in the middle of the transaction.
+    // More than the map: LMDB refuses in the middle of the write.
+    store.tuning.is_map_fixed = true;
     let big = (0..100_u8).map(|key| Change {
         keyspace: Keyspace::Groups,
         key: vec![key],
@@ -360,11 +432,97 @@ fn a_failed_write_poisons_and_changes_nothing() {
     assert!(matches!(store.write(&mut std::iter::empty()), Err(StoreError::Poisoned)));
     assert_eq!(load(&mut store).unwrap().0, model, "reading is still possible");
     drop(store);
-    let options = LmdbOptions { headroom_bytes: 200 << 20, ..OPTIONS };
-    let mut store = LmdbStore::open(&place.directory(), options).unwrap();
+    // The same store with a map that may grow.
+    let mut store = place.open();
     assert_eq!(load(&mut store).unwrap().0, model);
     store.write(&mut big.into_iter()).unwrap();
     assert_eq!(load(&mut store).unwrap().0.len(), model.len() + 100);
+}
+
+#[test]
+fn a_store_that_puts_everything_off_passes_the_suite() {
+    crate::suite::run(|| {
+        let place = Place::new();
+        Box::new(move || Box::new(place.open_eager()))
+    });
+}
+
+/// A write that is refused after some of its transactions is as if it had not been, and the next one counts.
+#[test]
+fn what_a_refused_write_left_behind_does_not_count() {
+    let place = Place::new();
+    let mut store = place.open_eager();
+    let mut model = Model::new();
+    for seed in 0..12 {
+        let bad = Change { keyspace: Keyspace::Cursors, key: vec![1; 600], value: None };
+        let lost = random_changes(&mut Model::new(), 100 + seed, 40 + 10 * seed % 40);
+        let refused = store.write(&mut lost.into_iter().chain([bad]));
+        assert!(matches!(refused, Err(StoreError::KeyTooLong { .. })), "{refused:?}");
+        assert!(store.0.deferred.debris() > 0);
+        assert_eq!(load(&mut place_again(&place)).unwrap().0, model, "seed {seed}");
+        let changes = random_changes(&mut model, seed, 20);
+        store.write(&mut changes.into_iter()).unwrap();
+        assert_eq!(load(&mut place_again(&place)).unwrap().0, model, "seed {seed}");
+        if seed % 3 == 0 {
+            // A process that finds them there goes on as well.
+            drop(store);
+            store = place.open_eager();
+        }
+    }
+}
+
+/// The same file without its lock, for reading.
+fn place_again(place: &Place) -> ImageStore {
+    ImageStore::of_file(Arc::new(RealDisk), &place.directory().join("data.mdb"))
+}
+
+/// From a map that holds next to nothing: every transaction finds room for what it needs at most.
+#[test]
+fn the_map_grows_before_it_is_needed() {
+    for is_eager in [false, true] {
+        let place = Place::new();
+        let options = LmdbOptions { map_bytes: 64 << 10, headroom_bytes: 0 };
+        let mut store = LmdbStore::open(&place.directory(), options).unwrap();
+        if is_eager {
+            store = Eager::over(store).0;
+        }
+        let mut model = Model::new();
+        for round in 0..24_u8 {
+            let rows = (0..200_u64).map(|number| {
+                let len = match (number + u64::from(round)) % 50 {
+                    0 => 300_000 * usize::from(round % 4),
+                    1 => 1990,
+                    _ => 100,
+                };
+                let key = (number * 7919 % 200 << 20).to_le_bytes().to_vec();
+                Change { keyspace: Keyspace::DeadLetters, key, value: Some(vec![round; len]) }
+            });
+            for row in rows.clone() {
+                model.insert((row.keyspace, row.key), row.value.unwrap());
+            }
+            store.write(&mut rows.into_iter()).unwrap();
+            while store.merge().unwrap() {}
+        }
+        assert_eq!(load(&mut store).unwrap().0, model);
+        assert!(store.options.map_bytes > 1 << 20);
+    }
+}
+
+/// A file of the build before the delta is read, written on, and then one of this build.
+#[test]
+fn a_file_without_a_delta_is_read_and_written_on() {
+    let bytes = file_with_own_rows(&[(FORMAT_KEY, 1_u32.to_le_bytes().to_vec())]);
+    let place = Place::with_file(&bytes);
+    let mut store = place.open_eager();
+    assert_eq!(load(&mut store).unwrap().0, Model::new());
+    assert_eq!(place.bytes(), bytes, "reading changes nothing");
+    let mut model = Model::new();
+    for seed in 0..9 {
+        let changes = random_changes(&mut model, seed, 40);
+        store.write(&mut changes.into_iter()).unwrap();
+        assert_eq!(store.0.format, FORMAT);
+        assert_eq!(verify(&place.bytes()).unwrap(), model);
+    }
 }
 
 #[test]
@@ -421,9 +579,11 @@ fn file_with_own_rows(rows: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
 #[test]
 fn a_newer_format_and_a_lost_format_are_refused() {
     let format = |format: u32| (FORMAT_KEY, format.to_le_bytes().to_vec());
-    assert_eq!(verify(&file_with_own_rows(&[format(1)])).unwrap(), Model::new());
-    match verify(&file_with_own_rows(&[format(2)])) {
-        Err(StoreError::TooNew { format: 2, readable: 1, .. }) => {}
+    for readable in [1, 2] {
+        assert_eq!(verify(&file_with_own_rows(&[format(readable)])).unwrap(), Model::new());
+    }
+    match verify(&file_with_own_rows(&[format(3)])) {
+        Err(StoreError::TooNew { format: 3, readable: 2, .. }) => {}
         other => panic!("{other:?}"),
     }
     let lost = verify(&file_with_own_rows(&[])).unwrap_err().to_string();
