@@ -1,8 +1,8 @@
 //! The checkpoint thread: writes what changed to the store, off the answer path.
 //!
 //! One durable point: take the logs' synced ends and the cut of the state together, write the cut in one transaction,
-//! and only then call its entry durable. A point is written without new entries when reclaim wants its plans recorded. Every applied entry is synced already, so the store is never ahead of the
-//! logs.
+//! and only then call its entry durable. A point is written without new entries when reclaim wants its plans recorded.
+//! Every applied entry is synced already, so the store is never ahead of the logs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,29 +14,78 @@ use queen_store::{Change, Checkpoint, StoreError};
 
 use crate::core::Shared;
 
+mod pace;
+mod scrub;
+
+pub(crate) use pace::Goals;
+use pace::{Pace, ReplayLoad};
+pub use scrub::StoreScrubPace;
+use scrub::StoreScrub;
+pub(crate) use scrub::whole as scrub_whole;
+
 /// Rows encoded under one hold of the state's lock: about a tenth of a millisecond.
 const ROWS_PER_HOLD: usize = 256;
 
-/// Writes durable points until the sender of `due` is gone, then a last one.
+/// Writes durable points when they are due until the sender of `asked` is gone, then a last one. Between them the store
+/// goes on with what it put off.
 pub(crate) fn run(
     shared: &Arc<Shared>,
     mut store: Box<dyn Checkpoint>,
-    due: &Receiver<()>,
-    every: Duration,
+    asked: &Receiver<()>,
+    goals: Goals,
+    scrub: StoreScrubPace,
 ) {
+    let started = Instant::now();
+    let (mut pace, mut scrub) = (Pace::new(goals), StoreScrub::new(scrub));
     loop {
-        let more = !matches!(due.recv_timeout(every), Err(RecvTimeoutError::Disconnected));
+        let now = started.elapsed();
+        let request = asked.recv_timeout(pace.wait(now).min(scrub.wait(now)));
         if shared.failed.lock().is_some() {
             return;
         }
-        if let Err(error) = durable_point(shared, &mut *store) {
+        let is_last = matches!(request, Err(RecvTimeoutError::Disconnected));
+        if request.is_ok() {
+            pace.ask();
+        }
+        let load = replay_load(shared);
+        let done = if is_last || pace.is_due(started.elapsed(), &load) {
+            let begun = started.elapsed();
+            let written = durable_point(shared, &mut *store);
+            pace.point_written(begun, started.elapsed(), &load);
+            written
+        } else if pace.may_merge(started.elapsed()) {
+            let begun = started.elapsed();
+            let merged = store.merge();
+            let ended = started.elapsed();
+            merged.map(|more| {
+                if more {
+                    shared.metrics.store_merge_seconds.record((ended - begun).as_secs_f64());
+                }
+                pace.merged(begun, ended, more);
+            })
+        } else {
+            scrub.tick(started.elapsed(), shared, &mut *store)
+        };
+        if let Err(error) = done {
             tracing::error!("the checkpoint failed: {error}");
-            shared.fail(&format!("the checkpoint failed: {error}"));
+            let reason = format!("the checkpoint failed: {error}");
+            // What was loaded from a damaged file, or damaged since, must not be served any longer.
+            let is_damage = matches!(error, StoreError::Damage { .. });
+            if is_damage { shared.fail_of_damage(&reason) } else { shared.fail(&reason) }
             return;
         }
-        if !more {
+        if is_last {
             return;
         }
+    }
+}
+
+/// What a start after a crash would have to do again, counted from the start of the node.
+fn replay_load(shared: &Shared) -> ReplayLoad {
+    ReplayLoad {
+        log_bytes: shared.reader.qlog().stats().appended_bytes,
+        apply: Duration::from_micros(shared.apply_us.load(Ordering::Relaxed)),
+        dirty_rows: shared.state.read().dirty_rows(),
     }
 }
 
@@ -70,6 +119,16 @@ pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Resu
         metrics.checkpoint_rows.record(written.rows as f64);
         metrics.store_commit_seconds.record(written.commit_us as f64 / 1e6);
     }
+    {
+        let state = shared.state.read();
+        let [partitions, dirty] = &metrics.ram_rows;
+        #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
+        {
+            partitions.set(state.partition_count() as f64);
+            dirty.set(state.dirty_rows() as f64);
+        }
+    }
+    metrics.checkpoint_bytes.increment(written.bytes);
     metrics.durable_point_seconds.record(started.elapsed().as_secs_f64());
     tracing::debug!(index = index.0, rows = written.rows, bytes = written.bytes, "checkpoint");
     Ok(())

@@ -23,6 +23,7 @@ mod space;
 mod views;
 
 pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
+pub use checkpoint::StoreScrubPace;
 pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};
 pub use space::SpaceLimits;

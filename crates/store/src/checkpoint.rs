@@ -1,8 +1,9 @@
 //! What a checkpoint of the store can do, whatever keeps it.
 
-use queen_state::Keyspace;
+use queen_state::{Keyspace, StoredRow};
 
 use crate::error::StoreError;
+use crate::image::ScrubPlace;
 
 /// One changed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,4 +77,23 @@ pub trait Checkpoint: Send {
     /// # Errors
     /// As `load`. Damage poisons nothing; the caller stops the process.
     fn verify(&mut self) -> Result<u64, StoreError>;
+
+    /// Verifies up to `rows` rows behind `place`, which it moves, and returns how many those were: fewer than asked for at
+    /// the end of a round, after which it begins again.
+    ///
+    /// # Errors
+    /// As `verify`.
+    fn scrub(&mut self, place: &mut ScrubPlace, rows: u64) -> Result<u64, StoreError> {
+        *place = ScrubPlace::default();
+        self.verify().map(|found| found.min(rows.saturating_sub(1)))
+    }
+
+    /// Compares rows that did not change since the last `write` with what is stored; returns how many were compared. A
+    /// keeper may pass over rows that it cannot look up.
+    ///
+    /// # Errors
+    /// `Damage` that names the row that differs: the file or the memory is not what was written.
+    fn compare(&mut self, _rows: &[StoredRow]) -> Result<u64, StoreError> {
+        Ok(0)
+    }
 }

@@ -19,8 +19,12 @@ mod bytes;
 mod meta;
 mod overlay;
 mod page;
+mod scrub;
 mod verify;
 mod walk;
 
+pub use scrub::ScrubPlace;
+
 pub(crate) use meta::page_len;
+pub(crate) use scrub::scrub;
 pub(crate) use verify::{Verified, verify};

@@ -25,6 +25,7 @@ mod table;
 pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
 pub use disk_store::DiskStore;
 pub use error::StoreError;
+pub use image::ScrubPlace;
 pub use image_store::ImageStore;
 pub use lmdb::{bound_memory, trim_memory};
 pub use lmdb_store::{LmdbOptions, LmdbStore};

@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use queen_io::{Clock, Disk, DiskFile, OpenMode, RealDisk, SystemClock};
-use queen_state::Keyspace;
+use queen_state::{Keyspace, StoredRow};
 
 use crate::checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
 use crate::directory::{MAKING, prepare};
 use crate::error::StoreError;
-use crate::image::{self, page_len};
+use crate::image::{self, ScrubPlace, page_len};
 use crate::lmdb::{Env, EnvOptions, LmdbError, Table, Txn, trim_memory};
 use crate::seal::Seals;
 use crate::sums::{FORMAT, FORMAT_KEY, SUMS_KEY, Sums};
@@ -166,9 +166,10 @@ impl LmdbStore {
         let (file, fresh) = self.file()?;
         let found = image::verify(&self.file_path, &file, on_row)?;
         self.format = found.format;
-        self.deferred.found(&found);
+        let rows = found.rows;
+        self.deferred.found(found);
         self.verified = true;
-        Ok((found.rows, fresh))
+        Ok((rows, fresh))
     }
 
     /// The environment with room for a transaction that adds so many bytes at most.
@@ -260,6 +261,35 @@ impl Checkpoint for LmdbStore {
 
     fn verify(&mut self) -> Result<u64, StoreError> {
         Ok(self.verify_file(&mut |_, _, _| Ok(()))?.0)
+    }
+
+    fn scrub(&mut self, place: &mut ScrubPlace, rows: u64) -> Result<u64, StoreError> {
+        let (file, _) = self.file()?;
+        image::scrub(&self.file_path, &file, place, rows)
+    }
+
+    fn compare(&mut self, rows: &[StoredRow]) -> Result<u64, StoreError> {
+        if self.poisoned || !self.verified {
+            return Err(StoreError::Poisoned);
+        }
+        let deferred = &self.deferred;
+        let is_in_table = |row: &&StoredRow| !deferred.has(row.keyspace, &row.key);
+        let rows: Vec<&StoredRow> = rows.iter().filter(is_in_table).collect();
+        self.env(0)?;
+        let (Some(env), seals, path) = (&mut self.env, &self.seals, &self.file_path) else {
+            return Err(StoreError::Poisoned);
+        };
+        let txn = env.begin().map_err(|error| lmdb_error(path, "begin", None, error))?;
+        let reader = Writer::begin(path, txn, seals)?;
+        for row in &rows {
+            if reader.value(row.keyspace, &row.key)? != row.value.as_deref() {
+                let reason = "has a row that differs from the one in memory, so one of the two is \
+                              damaged; a start verifies the file and makes memory from it";
+                let table = row.keyspace.into();
+                return Err(StoreError::row_damage(path, table, &row.key, reason.to_owned()));
+            }
+        }
+        Ok(rows.len() as u64)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use queen_state::Keyspace;
 
-use crate::delta::{DeltaRow, Place, order, row_at};
+use crate::delta::{DeltaRow, KeySet, Place, order, row_at};
 
 /// The batches that count, and where the walk is in them.
 #[derive(Default)]
@@ -21,6 +21,17 @@ impl Overlay {
         let is_late = |place: &Place| place.keyspace != Keyspace::Meta;
         order.first().is_none_or(is_late).then_some(())?;
         Some(Self { batches, order, at: 0 })
+    }
+
+    /// Which rows it has.
+    pub(super) fn keys(&self) -> KeySet {
+        let mut keys = KeySet::default();
+        for (at, place) in self.order.iter().enumerate() {
+            if let Some(row) = self.row(at) {
+                keys.insert(place.keyspace, row.key);
+            }
+        }
+        keys
     }
 
     /// The next row of this table whose key is below `key`, or any without a key.

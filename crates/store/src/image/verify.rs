@@ -12,14 +12,14 @@ use super::overlay::Overlay;
 use super::page::Pages;
 use super::walk::{KeyOrder, Row, walk};
 use crate::checkpoint::OnRow;
-use crate::delta::{DeltaRow, PENDING_KEY, Pending, batch_number};
+use crate::delta::{DeltaRow, KeySet, PENDING_KEY, Pending, batch_number};
 use crate::error::StoreError;
 use crate::seal::Seals;
 use crate::sums::{FORMAT, FORMAT_KEY, SUMS_KEY, Sums, is_own};
 use crate::table::TableName;
 
 /// What was found in a good file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Verified {
     /// Rows that were handed out.
     pub(crate) rows: u64,
@@ -29,6 +29,8 @@ pub(crate) struct Verified {
     pub(crate) delta_bytes: u64,
     /// The number after the last batch that is there, those that do not count included.
     pub(crate) batches_end: u64,
+    /// The rows of the delta.
+    pub(crate) deferred: KeySet,
 }
 
 /// Reads everything; rows go to `on_row` in order, before it is known that all of the file is good.
@@ -68,6 +70,7 @@ pub(crate) fn verify(
     }
     let (delta_bytes, batches_end) = (delta.bytes, delta.next);
     let mut overlay = delta.finish(path)?;
+    let deferred = overlay.keys();
     for keyspace in Keyspace::ALL.into_iter().filter(|keyspace| *keyspace != Keyspace::Meta) {
         if let Some(tree) = table_of(&tables, keyspace.into()) {
             walk(&mut pages, tree, newest.last_page, KeyOrder::Bytes, &mut |row| {
@@ -101,7 +104,7 @@ pub(crate) fn verify(
         return Err(row_damage(path, table, &[], reason));
     }
     check_free(&mut pages, &newest)?;
-    Ok(Verified { rows, format, pending, delta_bytes, batches_end })
+    Ok(Verified { rows, format, pending, delta_bytes, batches_end, deferred })
 }
 
 /// Where rows go, and how many went there.
@@ -166,7 +169,7 @@ impl Delta {
 }
 
 /// The value of a row and its checksum.
-fn open_row<'p>(
+pub(super) fn open_row<'p>(
     path: &Path,
     seals: &Seals,
     table: impl Into<TableName>,
@@ -194,7 +197,7 @@ fn row_damage(
 }
 
 /// The newer meta page and the other one. Rule I1.
-fn read_metas(path: &Path, file: &Arc<dyn DiskFile>) -> Result<(Meta, Meta), StoreError> {
+pub(super) fn read_metas(path: &Path, file: &Arc<dyn DiskFile>) -> Result<(Meta, Meta), StoreError> {
     let mut pages = Pages::new(path.to_owned(), Arc::clone(file))?;
     let first = read_meta(&mut pages, 0)?;
     let second = read_meta(&mut pages, 1)?;
@@ -237,7 +240,7 @@ fn check_older(
 }
 
 /// The trees of all tables, by name.
-fn tables(pages: &mut Pages, meta: &Meta) -> Result<Vec<(Vec<u8>, Tree)>, StoreError> {
+pub(super) fn tables(pages: &mut Pages, meta: &Meta) -> Result<Vec<(Vec<u8>, Tree)>, StoreError> {
     let mut tables = Vec::new();
     let path = pages.path.clone();
     walk(pages, meta.main, meta.last_page, KeyOrder::Bytes, &mut |row| {
@@ -253,7 +256,7 @@ fn tables(pages: &mut Pages, meta: &Meta) -> Result<Vec<(Vec<u8>, Tree)>, StoreE
     Ok(tables)
 }
 
-fn table_of(tables: &[(Vec<u8>, Tree)], table: TableName) -> Option<Tree> {
+pub(super) fn table_of(tables: &[(Vec<u8>, Tree)], table: TableName) -> Option<Tree> {
     tables.iter().find(|(name, _)| name == table.name().as_bytes()).map(|(_, tree)| *tree)
 }
 

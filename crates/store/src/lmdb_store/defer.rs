@@ -20,7 +20,7 @@ use super::LmdbStore;
 use super::writer::{Writer, unsealed};
 use crate::checkpoint::{Change, Written};
 use crate::delta::{
-    PagesTouched, Pending, Place, SealedChange, batches, order, row_at,
+    KeySet, PagesTouched, Pending, Place, SealedChange, batches, order, row_at,
 };
 use crate::error::StoreError;
 use crate::image::{Verified, page_len};
@@ -98,21 +98,32 @@ pub(super) struct Deferred {
     batches_end: u64,
     /// Writes since the last merge began.
     writes: u64,
+    /// Rows of the batches that no merge has begun with, and of those that one is under way with.
+    keys: KeySet,
+    merging: KeySet,
     merge: Option<Merge>,
 }
 
 impl Default for Deferred {
     fn default() -> Self {
-        Self { pending: Pending::NONE, bytes: 0, batches_end: 1, writes: 0, merge: None }
+        let (keys, merging) = (KeySet::default(), KeySet::default());
+        let pending = Pending::NONE;
+        Self { pending, bytes: 0, batches_end: 1, writes: 0, keys, merging, merge: None }
     }
 }
 
 impl Deferred {
     /// Takes what is in the file.
-    pub(super) fn found(&mut self, found: &Verified) {
+    pub(super) fn found(&mut self, found: Verified) {
+        self.keys = found.deferred;
         self.pending = found.pending;
         self.bytes = found.delta_bytes;
         self.batches_end = found.batches_end;
+    }
+
+    /// Whether the table may have an older value of this row.
+    pub(super) fn has(&self, keyspace: Keyspace, key: &[u8]) -> bool {
+        self.keys.may_have(keyspace, key) || self.merging.may_have(keyspace, key)
     }
 
     fn is_empty(&self) -> bool {
@@ -123,6 +134,11 @@ impl Deferred {
     #[cfg(test)]
     pub(super) fn merges(&self) -> u64 {
         self.pending.first - 1
+    }
+
+    #[cfg(test)]
+    pub(super) fn pending(&self) -> Pending {
+        self.pending
     }
 
     /// Batches that do not count.
@@ -203,6 +219,9 @@ impl LmdbStore {
             if source.is_done && is_first && self.deferred.is_empty() && self.fits(&slice) {
                 commit_us += self.write_at_once(&slice, &source.meta)?;
                 break;
+            }
+            for change in &slice {
+                self.deferred.keys.insert(change.keyspace, &change.key);
             }
             let batches = batches(&slice);
             let number = next;
@@ -323,6 +342,7 @@ impl LmdbStore {
             order(&batches).ok_or_else(|| unsealed(&path, TableName::Delta, &[]))
         })?;
         self.deferred.writes = 0;
+        self.deferred.merging = std::mem::take(&mut self.deferred.keys);
         tracing::debug!(rows = order.len(), bytes = self.deferred.bytes, "merge of changes begins");
         Ok(Merge { first, end: next, bytes: self.deferred.bytes, order, at: 0 })
     }
@@ -359,6 +379,7 @@ impl LmdbStore {
             self.deferred.merge = Some(merge);
             return Ok(true);
         }
+        self.deferred.merging = KeySet::default();
         self.give_back_memory();
         self.deferred.pending.first = merge.end;
         self.deferred.bytes = self.deferred.bytes.saturating_sub(merge.bytes);

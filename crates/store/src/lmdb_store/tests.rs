@@ -525,6 +525,98 @@ fn a_file_without_a_delta_is_read_and_written_on() {
     }
 }
 
+/// All rows as a scrub meets them: its steps may be of any size, and writes come between.
+#[test]
+fn a_scrub_reads_every_row_between_writes() {
+    for step in [1, 7, 1000] {
+        let place = Place::new();
+        let mut store = place.open_eager().0;
+        let mut model = Model::new();
+        store.write(&mut random_changes(&mut model, 1, 150).into_iter()).unwrap();
+        let batches = store.deferred.pending().next - store.deferred.pending().first;
+        let (mut scrub, mut read) = (ScrubPlace::default(), 0);
+        loop {
+            let rows = store.scrub(&mut scrub, step).unwrap();
+            read += rows;
+            if rows < step {
+                break;
+            }
+            store.write(&mut std::iter::empty()).unwrap();
+        }
+        assert_eq!(scrub, ScrubPlace::default());
+        // Nothing is in its table yet but the rows of meta: the batches, and the store's own three.
+        let meta = model.keys().filter(|(keyspace, _)| *keyspace == Keyspace::Meta).count() as u64;
+        assert_eq!(read, batches + meta + 3, "step {step}");
+        while store.merge().unwrap() {}
+        for seed in 2..9 {
+            store.write(&mut random_changes(&mut model, seed, 10).into_iter()).unwrap();
+            while store.merge().unwrap() {}
+        }
+    }
+}
+
+#[test]
+fn a_scrub_meets_what_is_damaged() {
+    let (bytes, _) = history(6, 60).pop().unwrap();
+    let place = Place::with_file(&bytes);
+    let mut store = place.open();
+    load(&mut store).unwrap();
+    let mut met = 0;
+    for bit in flipped_bits(&bytes).step_by(29) {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs::write(place.directory().join("data.mdb"), &flipped).unwrap();
+        let mut scrub = ScrubPlace::default();
+        let found = loop {
+            match store.scrub(&mut scrub, 10) {
+                Ok(10) => {}
+                Ok(_) => break false,
+                Err(StoreError::Damage { .. }) => break true,
+                Err(other) => panic!("{other}"),
+            }
+        };
+        // A scrub does not see counts and free pages.
+        assert!(!found || verify(&flipped).is_err(), "bit {bit}");
+        met += u32::from(found);
+    }
+    assert!(met > 100, "{met}");
+}
+
+#[test]
+fn rows_in_memory_are_compared_with_those_in_the_tables() {
+    let row = |key: u8, value: u8| StoredRow {
+        keyspace: Keyspace::Groups,
+        key: vec![key],
+        value: Some(vec![value; 9]),
+    };
+    let change = |row: StoredRow| Change { keyspace: row.keyspace, key: row.key, value: row.value };
+    let place = Place::new();
+    let mut store = place.open();
+    load(&mut store).unwrap();
+    store.write(&mut (0..9).map(|key| change(row(key, 1)))).unwrap();
+    let rows = |value| (0..9).map(|key| row(key, value)).collect::<Vec<_>>();
+    assert_eq!(store.compare(&rows(1)).unwrap(), 9);
+    let text = store.compare(&rows(2)).unwrap_err().to_string();
+    assert!(text.contains("differs from the one in memory") && text.ends_with("key 00"), "{text}");
+    assert!(store.compare(&[row(9, 1)]).is_err(), "a row that is not stored");
+    // A row that was put off is passed over until it is merged, after a restart too.
+    let mut store = Eager::over(store).0;
+    store.write(&mut [change(row(3, 2))].into_iter()).unwrap();
+    assert_eq!(store.compare(&rows(1)).unwrap(), 8);
+    drop(store);
+    let mut store = place.open_eager().0;
+    load(&mut store).unwrap();
+    assert_eq!(store.compare(&rows(1)).unwrap(), 8);
+    for _ in 0..5 {
+        store.write(&mut std::iter::empty()).unwrap();
+    }
+    while store.merge().unwrap() {}
+    assert!(store.compare(&rows(1)).is_err());
+    let mut now = rows(1);
+    now[3] = row(3, 2);
+    assert_eq!(store.compare(&now).unwrap(), 9);
+}
+
 #[test]
 fn one_process_has_it_open() {
     let place = Place::new();

@@ -72,6 +72,13 @@ impl<'w> Writer<'w> {
         stored.len().checked_sub(crate::SEAL_LEN).and_then(|len| stored.get(..len)).ok_or_else(damaged)
     }
 
+    /// The value of a row in its table.
+    pub(super) fn value(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        let Some(stored) = self.get(keyspace.into(), key)? else { return Ok(None) };
+        let opened = self.seals.open(keyspace, key, stored);
+        opened.map(|(value, _)| Some(value)).ok_or_else(|| unsealed(self.path, keyspace.into(), key))
+    }
+
     /// Says which batches count from this transaction on.
     pub(super) fn put_pending(&mut self, pending: Pending) -> Result<(), StoreError> {
         self.put_own(PENDING_KEY, pending.encode())
