@@ -24,17 +24,21 @@ pub(crate) const SCENARIOS: &[&str] = &[
     "overload",
     "autopilot",
     "checkpoint-1m",
+    "restart-1m",
+    "cold-read",
+    "reclaim-load",
 ];
 
 const HELP: &str = "\
 cargo xtask bench [SCENARIO ...] [OPTION ...]
 
 scenarios: push-1 push-100 push-pop-ack paced lanes lanes-wide queues-100 dedup restart
-           push-binary pop-framed txn-3q fanout-5g parked-10k overload autopilot checkpoint-1m
+           push-binary pop-framed txn-3q fanout-5g parked-10k overload autopilot
+           checkpoint-1m restart-1m cold-read reclaim-load
   --full          the large sizes too: lanes at 1,000,000, dedup of 1,000,000, backlogs five times as large,
                   an overload of 60 s in place of 6 s
   --prealloc      preallocation as the broker has it by default; otherwise off
-  --partitions N  partitions of checkpoint-1m
+  --partitions N  partitions of checkpoint-1m and restart-1m, in place of 1,000,000
   --seconds S     time of one timed load (4)
   --bin PATH      the broker (next to this program)
   --dir DIR       where data directories are made (the system's temporary directory)

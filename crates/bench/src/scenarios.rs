@@ -3,12 +3,14 @@
 mod autopilot;
 mod binary;
 mod checkpoint;
+mod cold;
 mod consume;
 mod fanout;
 mod lanes;
 mod overload;
 mod parked;
 mod push;
+mod reclaim;
 mod restart;
 mod transactions;
 
@@ -60,6 +62,9 @@ pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec
         "overload" => overload::overload(&bed).await?,
         "autopilot" => autopilot::autopilot(&bed, bed.sized(100_000, 500_000)).await?,
         "checkpoint-1m" => checkpoint::checkpoint(&bed, bed.partitions(1_000_000)).await?,
+        "restart-1m" => cold::restart(&bed, bed.partitions(1_000_000)).await?,
+        "cold-read" => cold::read(&bed, bed.sized(500_000, 4_000_000)).await?,
+        "reclaim-load" => reclaim::reclaim(&bed).await?,
         other => bail!("no scenario {other}"),
     };
     Ok(vec![line])

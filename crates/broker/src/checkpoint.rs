@@ -19,8 +19,8 @@ mod scrub;
 
 pub(crate) use pace::Goals;
 use pace::{Pace, ReplayLoad};
-pub use scrub::StoreScrubPace;
 use scrub::StoreScrub;
+pub use scrub::StoreScrubPace;
 pub(crate) use scrub::whole as scrub_whole;
 
 /// Rows encoded under one hold of the state's lock: about a tenth of a millisecond.
@@ -71,7 +71,11 @@ pub(crate) fn run(
             let reason = format!("the checkpoint failed: {error}");
             // What was loaded from a damaged file, or damaged since, must not be served any longer.
             let is_damage = matches!(error, StoreError::Damage { .. });
-            if is_damage { shared.fail_of_damage(&reason) } else { shared.fail(&reason) }
+            if is_damage {
+                shared.fail_of_damage(&reason)
+            } else {
+                shared.fail(&reason)
+            }
             return;
         }
         if is_last {

@@ -22,8 +22,8 @@ mod service;
 mod space;
 mod views;
 
-pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use checkpoint::StoreScrubPace;
+pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};
 pub use space::SpaceLimits;

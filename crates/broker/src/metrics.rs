@@ -133,7 +133,11 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
         "counter",
         "rows of the store verified again, in its file and in memory",
     ),
-    ("queen_raft_store_scrub_age_seconds", "gauge", "time since all of the store had been verified"),
+    (
+        "queen_raft_store_scrub_age_seconds",
+        "gauge",
+        "time since all of the store had been verified",
+    ),
     ("queen_retention_messages_total", "counter", "messages removed by retention"),
     ("queen_retention_bytes_total", "counter", "retained bytes that those messages counted"),
     ("queen_retention_partitions_total", "counter", "disused partitions removed"),

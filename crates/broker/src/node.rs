@@ -18,6 +18,7 @@ use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
 use tokio::sync::watch;
 
+use crate::checkpoint::StoreScrubPace;
 use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
 use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
@@ -32,7 +33,6 @@ use crate::service::{Broker, BrokerOptions};
 use crate::space::{self, Ballast, DiskGate, SpaceLimits};
 use crate::views::Sampled;
 use crate::{checkpoint, reclaim, recover};
-use crate::checkpoint::StoreScrubPace;
 
 /// Where a node's bytes and time come from.
 pub struct NodeParts {

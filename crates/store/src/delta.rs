@@ -90,9 +90,8 @@ pub(crate) fn batches(changes: &[SealedChange]) -> Vec<Vec<u8>> {
     let mut of = None;
     for change in changes {
         let len = ROW_HEAD + change.len();
-        let fits = |batch: &&mut Vec<u8>| {
-            of == Some(change.keyspace) && batch.len() + len <= BATCH_BYTES
-        };
+        let fits =
+            |batch: &&mut Vec<u8>| of == Some(change.keyspace) && batch.len() + len <= BATCH_BYTES;
         let batch = match batches.last_mut().filter(fits) {
             Some(batch) => batch,
             None => {
@@ -195,8 +194,8 @@ impl KeySet {
     }
 }
 
-/// At most so many pages of the tables hold the rows of these keys, which are sorted. Rows of numbers near each other are
-/// taken to share a page: about thirty rows of a partition fit one.
+/// About how many pages of the tables hold the rows of these keys, which are sorted. Rows of numbers near each other are
+/// taken to share a page, as many as rows of their length would.
 #[derive(Default)]
 pub(crate) struct PagesTouched {
     last: Option<(TableName, u64)>,
@@ -204,15 +203,18 @@ pub(crate) struct PagesTouched {
 }
 
 impl PagesTouched {
-    const NEAR: u64 = 16;
+    /// Bytes of rows in a page that is two thirds full.
+    const FILL: usize = 2700;
+    /// What a page needs for a row beside its key and value.
+    const ROW_BYTES: usize = 10;
 
     /// Counts a row.
     #[expect(clippy::big_endian_bytes, reason = "keys sort as their numbers do")]
     pub(crate) fn add(&mut self, table: impl Into<TableName>, key: &[u8], stored_len: usize) {
         let table = table.into();
         let number = key.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
-        let is_near =
-            |last: (TableName, u64)| last.0 == table && number.abs_diff(last.1) < Self::NEAR;
+        let near = (Self::FILL / (key.len() + stored_len + Self::ROW_BYTES)).max(1) as u64;
+        let is_near = |last: (TableName, u64)| last.0 == table && number.abs_diff(last.1) < near;
         if !self.last.is_some_and(is_near) || key.len() < 8 {
             self.pages += 1;
             self.last = Some((table, number));
@@ -286,9 +288,11 @@ mod tests {
     #[test]
     fn neighbours_share_a_page() {
         let mut touched = PagesTouched::default();
-        for id in [1u64, 2, 3, 40, 41, 900] {
+        for id in [1u64, 2, 25, 40, 41, 900] {
             touched.add(Keyspace::Partitions, &batch_key(id), 90);
         }
         assert_eq!(touched.pages, 3);
+        touched.add(Keyspace::Partitions, &batch_key(901), 10_000);
+        assert_eq!(touched.pages, 3 + 1 + 3);
     }
 }

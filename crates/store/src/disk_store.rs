@@ -86,9 +86,7 @@ impl DiskStore {
             found.add(*keyspace, checksum);
         }
         match image.sums.difference(&found) {
-            Some(table) => {
-                Err(self.row_damage(table.keyspace().unwrap_or(Keyspace::Meta), &[]))
-            }
+            Some(table) => Err(self.row_damage(table.keyspace().unwrap_or(Keyspace::Meta), &[])),
             None => Ok((image, false)),
         }
     }

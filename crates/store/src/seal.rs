@@ -42,12 +42,7 @@ impl Seals {
     }
 
     /// Appends the checksum to a value; returns it.
-    pub(crate) fn seal(
-        &self,
-        table: impl Into<TableName>,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> u64 {
+    pub(crate) fn seal(&self, table: impl Into<TableName>, key: &[u8], value: &mut Vec<u8>) -> u64 {
         let checksum = self.checksum(table.into(), key, value);
         value.extend_from_slice(&checksum.to_le_bytes());
         checksum

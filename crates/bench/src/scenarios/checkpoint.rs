@@ -1,20 +1,24 @@
-//! What a checkpoint of a million partitions costs, and what pushes notice of it.
+//! What checkpoints of a million partitions cost, and what pushes notice of them.
 //!
 //! Two phases over the same partitions, each beside one and the same quiet load of pushes to a queue of its own:
 //!
-//! - **burst**: every partition changes between two checkpoints, and the load runs before, during and after the second;
-//! - **spread**: some partitions at random change in every second, for which single pages of the store are the whole
-//!   cost; once with a checkpoint a second, once without any.
+//! - **burst**: one message to every partition, as fast as they are taken;
+//! - **spread**: partitions at random change at an even pace, for which single pages of the store are the whole cost.
+//!
+//! The quiet load's latencies are told apart by whether a checkpoint was being written meanwhile.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
+use crate::files;
 use crate::http::Client;
 use crate::load::{End, Load, Shape, micros};
 use crate::measure::Line;
-use crate::node::{Node, Program, Scratch};
-use crate::scenarios::{Bed, REST};
+use crate::node::Node;
+use crate::scenarios::Bed;
 use crate::usage;
 use crate::wire::{Form, Item, Lane, Pusher, now_us};
 
@@ -26,9 +30,7 @@ const SPREAD_PER_S: f64 = 20_000.0;
 /// Requests a second of the load whose latency is looked at.
 const PROBES_PER_S: f64 = 200.0;
 const PROBE_CONNECTIONS: u32 = 4;
-/// No checkpoint within a scenario, but for the one that a stop makes.
-const NEVER_MS: &str = "3600000";
-/// The longest wait for one checkpoint.
+/// The longest wait for the checkpoint thread.
 const LIMIT: Duration = Duration::from_mins(5);
 
 /// Runs both phases over `count` partitions.
@@ -36,46 +38,96 @@ pub(super) async fn checkpoint(bed: &Bed<'_>, count: u32) -> anyhow::Result<Line
     let scratch = bed.scratch()?;
     let mut line = Line::default();
     line.add("partitions", count);
-    create(bed, &scratch, count, &mut line).await?;
-    line.adopt("burst_", burst(bed, &scratch, count).await?);
-    let with = spread(bed, &scratch, count, None).await?;
-    let without = spread(bed, &scratch, count, Some(NEVER_MS)).await?;
-    line.adopt("spread_", with);
-    line.adopt("spread_without_", without);
+    let node = Node::start(&bed.broker(), scratch.path()).await?;
+    node.configure("checkpoint").await?;
+    node.configure("probe").await?;
+    for phase in [Phase::Create, Phase::Burst, Phase::Spread] {
+        let (name, figures) = phase.run(bed, &node, count).await?;
+        line.adopt(name, figures);
+    }
+    let store = files::bytes(&scratch.path().join("data").join("store"))?;
+    line.number("store_mib", store as f64 / f64::from(1 << 20));
+    node.stop()?;
     Ok(line)
 }
 
-/// The broker with another time between checkpoints.
-async fn node(bed: &Bed<'_>, scratch: &Scratch, every_ms: Option<&str>) -> anyhow::Result<Node> {
-    let mut settings = bed.options.settings.clone();
-    if let Some(every_ms) = every_ms {
-        settings.push(("QUEEN_RAFT_DURABLE_EVERY_MS".to_owned(), every_ms.to_owned()));
-        settings.push(("QUEEN_RAFT_DURABLE_EVERY_BYTES".to_owned(), (1u64 << 40).to_string()));
+#[derive(Clone, Copy)]
+enum Phase {
+    Create,
+    Burst,
+    Spread,
+}
+
+impl Phase {
+    async fn run(
+        self,
+        bed: &Bed<'_>,
+        node: &Node,
+        count: u32,
+    ) -> anyhow::Result<(&'static str, Line)> {
+        let before = Written::of(node).await?;
+        let busy = usage::machine_busy_s();
+        let started = Instant::now();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let load = async {
+            let pushed = match self {
+                Self::Create => everywhere(bed, count, 0).run(node).await.map(|done| done.messages),
+                Self::Burst => everywhere(bed, count, 1).run(node).await.map(|done| done.messages),
+                Self::Spread => scatter(bed, node, count, spread_time(bed)).await,
+            };
+            is_over.store(true, Ordering::SeqCst);
+            pushed
+        };
+        let (pushed, samples, points) =
+            tokio::join!(load, probe(bed, node, is_over.clone()), points(node, &is_over));
+        let (pushed, samples, points) = (pushed?, samples?, points?);
+        let took = started.elapsed().as_secs_f64();
+        let mut line = Line::default();
+        line.number("changed_s", pushed as f64 / took);
+        line.number("machine_cores", (usage::machine_busy_s() - busy) / took);
+        let is_within = |at: &Instant| points.iter().any(|(from, to)| from <= at && at <= to);
+        let (during, between): (Samples, Samples) =
+            samples.into_iter().partition(|(at, _)| is_within(at));
+        for (name, samples) in [("push_during", during), ("push_between", between)] {
+            line.add(&format!("{name}_count"), samples.len());
+            line.latency(name, samples.into_iter().map(|(_, micros)| micros).collect());
+        }
+        settle(node).await?;
+        Written::of(node).await?.since(&before, &mut line);
+        let name = match self {
+            Self::Create => "create_",
+            Self::Burst => "burst_",
+            Self::Spread => "spread_",
+        };
+        Ok((name, line))
     }
-    let broker = Program::Broker { binary: &bed.options.binary, settings: &settings };
-    Node::start(&broker, scratch.path()).await
+}
+
+fn spread_time(bed: &Bed<'_>) -> Duration {
+    Duration::from_secs(bed.sized(30, 120))
+}
+
+/// When checkpoints were written, until the load is over.
+async fn points(node: &Node, is_over: &AtomicBool) -> anyhow::Result<Vec<(Instant, Instant)>> {
+    const LOOK: Duration = Duration::from_millis(40);
+    let mut points = Vec::new();
+    let mut before = Written::of(node).await?;
+    while !is_over.load(Ordering::SeqCst) {
+        tokio::time::sleep(LOOK).await;
+        let now = Written::of(node).await?;
+        if now.checkpoints > before.checkpoints {
+            let (end, took) = (Instant::now(), now.seconds - before.seconds);
+            let begin = end.checked_sub(Duration::from_secs_f64(took) + LOOK).unwrap_or(end);
+            points.push((begin, end));
+            before = now;
+        }
+    }
+    Ok(points)
 }
 
 fn everywhere(bed: &Bed<'_>, count: u32, pass: u64) -> Load {
     let load = bed.load("checkpoint", CONNECTIONS, Shape::Spread(WIDE));
     Load { lanes: count, end: End::PerLane(pass + 1), first_seq: pass, ..load }
-}
-
-/// Makes all partitions, with checkpoints as they come.
-async fn create(
-    bed: &Bed<'_>,
-    scratch: &Scratch,
-    count: u32,
-    line: &mut Line,
-) -> anyhow::Result<()> {
-    let node = node(bed, scratch, None).await?;
-    node.configure("checkpoint").await?;
-    let before = Written::of(&node).await?;
-    everywhere(bed, count, 0).run(&node).await?;
-    tokio::time::sleep(REST).await;
-    settle(&node).await?;
-    Written::of(&node).await?.since(&before, "create_", line);
-    node.stop()
 }
 
 /// What the checkpoint thread has done.
@@ -84,6 +136,7 @@ struct Written {
     checkpoints: f64,
     rows: f64,
     seconds: f64,
+    merge_seconds: f64,
     bytes: u64,
 }
 
@@ -94,20 +147,21 @@ impl Written {
             checkpoints: metrics.value("queen_raft_durable_point_seconds_count"),
             rows: metrics.value("queen_raft_checkpoint_rows_sum"),
             seconds: metrics.value("queen_raft_durable_point_seconds_sum"),
+            merge_seconds: metrics.value("queen_raft_store_merge_seconds_sum"),
             bytes: usage::thread_write_bytes(node.pid(), "queen-checkpoint"),
         })
     }
 
-    fn since(&self, before: &Self, prefix: &str, line: &mut Line) {
+    fn since(&self, before: &Self, line: &mut Line) {
         let rows = self.rows - before.rows;
         let bytes = (self.bytes - before.bytes) as f64;
         let checkpoints = self.checkpoints - before.checkpoints;
-        line.number(&format!("{prefix}checkpoints"), checkpoints);
-        line.number(&format!("{prefix}changed_rows"), rows);
-        line.number(&format!("{prefix}device_bytes_per_changed_row"), bytes / rows.max(1.0));
-        line.number(&format!("{prefix}device_mib"), bytes / f64::from(1 << 20));
-        let mean = (self.seconds - before.seconds) / checkpoints.max(1.0);
-        line.number(&format!("{prefix}checkpoint_s"), mean);
+        line.number("checkpoints", checkpoints);
+        line.number("changed_rows", rows);
+        line.number("device_bytes_per_changed_row", bytes / rows.max(1.0));
+        line.number("device_mib", bytes / f64::from(1 << 20));
+        line.number("checkpoint_s", (self.seconds - before.seconds) / checkpoints.max(1.0));
+        line.number("merge_s", self.merge_seconds - before.merge_seconds);
     }
 }
 
@@ -130,12 +184,11 @@ async fn settle(node: &Node) -> anyhow::Result<()> {
 type Samples = Vec<(Instant, u32)>;
 
 /// The load whose latency is looked at: open loop, one message of its own queue a request.
-async fn probe(bed: &Bed<'_>, node: &Node, time: Duration) -> anyhow::Result<Samples> {
-    let mut samples = Samples::new();
-    let mut tasks = tokio::task::JoinSet::new();
+async fn probe(bed: &Bed<'_>, node: &Node, is_over: Arc<AtomicBool>) -> anyhow::Result<Samples> {
     let started = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
     for number in 0..PROBE_CONNECTIONS {
-        let (pad, port) = (bed.pad.clone(), node.port);
+        let (pad, port, is_over) = (bed.pad.clone(), node.port, is_over.clone());
         tasks.spawn(async move {
             let mut client = Client::connect(port).await?;
             let prefix = format!("{:x}-probe-{number}", now_us());
@@ -143,12 +196,11 @@ async fn probe(bed: &Bed<'_>, node: &Node, time: Duration) -> anyhow::Result<Sam
             let (mut body, mut samples) = (Vec::new(), Samples::new());
             let each = f64::from(PROBE_CONNECTIONS) / PROBES_PER_S;
             for seq in 0u64.. {
-                let share = f64::from(number) / f64::from(PROBE_CONNECTIONS);
-                let after = Duration::from_secs_f64(each * (share + seq as f64));
-                if after > time {
+                if is_over.load(Ordering::SeqCst) {
                     break;
                 }
-                let due = started + after;
+                let share = f64::from(number) / f64::from(PROBE_CONNECTIONS);
+                let due = started + Duration::from_secs_f64(each * (share + seq as f64));
                 tokio::time::sleep_until(due.into()).await;
                 pusher.body(&mut body, &[Item { lane: number, seq }])?;
                 // A request that had to wait for its connection counts from its scheduled time.
@@ -161,82 +213,11 @@ async fn probe(bed: &Bed<'_>, node: &Node, time: Duration) -> anyhow::Result<Sam
             anyhow::Ok(samples)
         });
     }
+    let mut samples = Samples::new();
     while let Some(done) = tasks.join_next().await {
         samples.extend(done??);
     }
     Ok(samples)
-}
-
-/// Every partition changes; then one checkpoint, met by the load.
-async fn burst(bed: &Bed<'_>, scratch: &Scratch, count: u32) -> anyhow::Result<Line> {
-    let every = Duration::from_secs(if bed.options.is_full { 90 } else { 45 });
-    let node = node(bed, scratch, Some(&every.as_millis().to_string())).await?;
-    let opened = Instant::now();
-    node.configure("probe").await?;
-    let before = Written::of(&node).await?;
-    everywhere(bed, count, 1).run(&node).await?;
-    ensure!(opened.elapsed() < every, "the partitions do not change within {every:?}");
-    let quiet = Duration::from_secs(4);
-    let wait = every.saturating_sub(opened.elapsed() + quiet);
-    tokio::time::sleep(wait).await;
-    let watched = quiet + Duration::from_secs(12);
-    let watch = async {
-        let mut seen = None;
-        let until = Instant::now() + watched;
-        while Instant::now() < until {
-            let now = Written::of(&node).await?;
-            if now.checkpoints > before.checkpoints {
-                let took = Duration::from_secs_f64(now.seconds - before.seconds);
-                seen = Some((Instant::now(), took));
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        anyhow::Ok(seen)
-    };
-    let (samples, seen) = tokio::join!(probe(bed, &node, watched), watch);
-    let (samples, seen) = (samples?, seen?);
-    let mut line = Line::default();
-    ensure!(seen.is_some(), "no checkpoint within {watched:?}");
-    if let Some((end, took)) = seen {
-        let begin = end.checked_sub(took + Duration::from_millis(60)).unwrap_or(end);
-        let (during, without): (Samples, Samples) =
-            samples.into_iter().partition(|(at, _)| *at >= begin && *at <= end);
-        line.add("probes_during", during.len());
-        for (name, samples) in [("push_during", during), ("push_without", without)] {
-            let longest = samples.iter().map(|(_, micros)| *micros).max().unwrap_or(0);
-            line.latency(name, samples.into_iter().map(|(_, micros)| micros).collect());
-            line.number(&format!("{name}_max_ms"), f64::from(longest) / 1000.0);
-        }
-    }
-    Written::of(&node).await?.since(&before, "point_", &mut line);
-    settle(&node).await?;
-    Written::of(&node).await?.since(&before, "", &mut line);
-    node.stop()?;
-    Ok(line)
-}
-
-/// Partitions at random change, at an even pace.
-async fn spread(
-    bed: &Bed<'_>,
-    scratch: &Scratch,
-    count: u32,
-    every_ms: Option<&str>,
-) -> anyhow::Result<Line> {
-    let time = Duration::from_secs(if bed.options.is_full { 60 } else { 20 });
-    let node = node(bed, scratch, every_ms).await?;
-    let before = Written::of(&node).await?;
-    let busy = usage::machine_busy_s();
-    let (samples, pushed) =
-        tokio::join!(probe(bed, &node, time), scatter(bed, &node, count, time));
-    let (samples, pushed) = (samples?, pushed?);
-    let mut line = Line::default();
-    line.number("changed_s", pushed as f64 / time.as_secs_f64());
-    line.number("machine_cores", (usage::machine_busy_s() - busy) / time.as_secs_f64());
-    line.latency("push", samples.into_iter().map(|(_, micros)| micros).collect());
-    Written::of(&node).await?.since(&before, "", &mut line);
-    node.stop()?;
-    Ok(line)
 }
 
 /// Pushes to partitions at random; returns to how many.

@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::program::Program;
 
-const PUSH: &str = r#"{"items":[{"queue":"orders","partition":"find-this-partition","payload":1}]}"#;
+const PUSH: &str =
+    r#"{"items":[{"queue":"orders","partition":"find-this-partition","payload":1}]}"#;
 
 #[test]
 fn a_row_that_is_damaged_while_the_node_runs_ends_it() {
@@ -17,7 +18,12 @@ fn a_row_that_is_damaged_while_the_node_runs_ends_it() {
     let name = b"find-this-partition";
     let places = || -> Vec<usize> {
         let bytes = fs::read(&path).unwrap();
-        bytes.windows(name.len()).enumerate().filter(|(_, at)| at == name).map(|(at, _)| at).collect()
+        bytes
+            .windows(name.len())
+            .enumerate()
+            .filter(|(_, at)| at == name)
+            .map(|(at, _)| at)
+            .collect()
     };
     // The checkpoint comes within a second.
     while places().is_empty() {
@@ -31,7 +37,8 @@ fn a_row_that_is_damaged_while_the_node_runs_ends_it() {
     assert_eq!(status.code(), Some(1), "{log:#?}");
     let fatal: Vec<&String> = log.iter().filter(|line| line.contains("FATAL: ")).collect();
     let [fatal] = fatal.as_slice() else { panic!("{log:#?}") };
-    let says = "data.mdb has a row that fails its checksum, keyspace partitions, key 0000000000000001";
+    let says =
+        "data.mdb has a row that fails its checksum, keyspace partitions, key 0000000000000001";
     assert!(fatal.contains(says), "{fatal}");
     let refused = Program::start(root.path(), &[]).err().unwrap();
     assert!(refused.contains(says), "{refused}");

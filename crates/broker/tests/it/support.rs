@@ -13,8 +13,8 @@ use queen_broker::cipher::EncryptionKey;
 use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
 use queen_broker::{
-    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, StoreScrubPace, SpaceLimits,
-    StartError,
+    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
+    StartError, StoreScrubPace,
 };
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};

@@ -39,12 +39,19 @@ pub(crate) fn scrub(
     for table in TableName::all().skip(place.tables) {
         if let Some(tree) = table_of(&known, table) {
             let (after, mut last) = (place.key.take(), None);
-            walk_some(&mut pages, tree, newest.last_page, after.as_deref(), rows - read, &mut |row| {
-                open_row(path, &seals, table, &row)?;
-                last = Some(row.key.to_vec());
-                read += 1;
-                Ok(())
-            })?;
+            walk_some(
+                &mut pages,
+                tree,
+                newest.last_page,
+                after.as_deref(),
+                rows - read,
+                &mut |row| {
+                    open_row(path, &seals, table, &row)?;
+                    last = Some(row.key.to_vec());
+                    read += 1;
+                    Ok(())
+                },
+            )?;
             if read == rows {
                 place.key = last;
                 return Ok(read);

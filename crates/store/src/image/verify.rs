@@ -187,17 +187,15 @@ fn open<'p>(seals: &Seals, table: TableName, row: &Row<'p>) -> Option<(&'p [u8],
     if row.subtree { None } else { seals.open(table, row.key, row.value) }
 }
 
-fn row_damage(
-    path: &Path,
-    table: impl Into<TableName>,
-    key: &[u8],
-    reason: String,
-) -> StoreError {
+fn row_damage(path: &Path, table: impl Into<TableName>, key: &[u8], reason: String) -> StoreError {
     StoreError::row_damage(path, table.into(), key, reason)
 }
 
 /// The newer meta page and the other one. Rule I1.
-pub(super) fn read_metas(path: &Path, file: &Arc<dyn DiskFile>) -> Result<(Meta, Meta), StoreError> {
+pub(super) fn read_metas(
+    path: &Path,
+    file: &Arc<dyn DiskFile>,
+) -> Result<(Meta, Meta), StoreError> {
     let mut pages = Pages::new(path.to_owned(), Arc::clone(file))?;
     let first = read_meta(&mut pages, 0)?;
     let second = read_meta(&mut pages, 1)?;

@@ -1,8 +1,8 @@
 //! Writes in small transactions, and the merge of what they put off.
 //!
 //! ```text
-//! write   few pages: rows into their tables, one transaction
-//!         many     : batches into the delta, a slice a transaction; the last one makes them count
+//! write   few pages, or a moderate number of rows that fill theirs: rows into their tables, one transaction
+//!         else: batches into the delta, a slice a transaction; the last one makes them count
 //! merge   the delta, when it has grown: rows into their tables in the order of their keys, a slice a transaction; the last
 //!         one deletes the batches
 //! ```
@@ -19,9 +19,7 @@ use queen_state::Keyspace;
 use super::LmdbStore;
 use super::writer::{Writer, unsealed};
 use crate::checkpoint::{Change, Written};
-use crate::delta::{
-    KeySet, PagesTouched, Pending, Place, SealedChange, batches, order, row_at,
-};
+use crate::delta::{KeySet, PagesTouched, Pending, Place, SealedChange, batches, order, row_at};
 use crate::error::StoreError;
 use crate::image::{Verified, page_len};
 use crate::seal::{SEAL_LEN, Seals};
@@ -36,6 +34,10 @@ const SLICES_KEPT: u64 = 4;
 pub(super) struct Tuning {
     /// Rows of one transaction of a write, in bytes.
     pub(super) slice_bytes: usize,
+    /// Batches of one transaction of a write.
+    pub(super) slice_batches: usize,
+    /// A write of so many bytes may go into its tables at once, when its rows fill their pages.
+    pub(super) dense_bytes: u64,
     /// Pages of one transaction of a merge.
     pub(super) slice_pages: u64,
     /// Pages that a write puts into their tables whatever they hold.
@@ -52,6 +54,8 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             slice_bytes: 2 << 20,
+            slice_batches: 80,
+            dense_bytes: 8 << 20,
             slice_pages: 512,
             pages_at_once: 64,
             merge_bytes: (8 << 20, 256 << 20),
@@ -214,19 +218,33 @@ impl LmdbStore {
         let (mut commit_us, mut slices) = (0, 0);
         loop {
             slices += 1;
-            let slice = source.slice(self.tuning.slice_bytes)?;
-            let is_first = next == self.deferred.pending.next;
-            if source.is_done && is_first && self.deferred.is_empty() && self.fits(&slice) {
-                commit_us += self.write_at_once(&slice, &source.meta)?;
-                break;
+            let mut slice = source.slice(self.tuning.slice_bytes)?;
+            if next == self.deferred.pending.next && self.deferred.is_empty() {
+                let mut fits = self.fits(&slice);
+                while fits && !source.is_done && source.written.bytes < self.tuning.dense_bytes {
+                    slice.extend(source.slice(self.tuning.slice_bytes)?);
+                    fits = self.fits(&slice);
+                }
+                if fits && source.is_done {
+                    commit_us += self.write_at_once(&slice, &source.meta)?;
+                    break;
+                }
             }
             for change in &slice {
                 self.deferred.keys.insert(change.keyspace, &change.key);
             }
-            let batches = batches(&slice);
-            let number = next;
+            let mut batches = batches(&slice);
+            let mut number = next;
             next += batches.len() as u64;
             added += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
+            while batches.len() > self.tuning.slice_batches {
+                let later = batches.split_off(self.tuning.slice_batches);
+                let len = batches.len() as u64;
+                commit_us += self.write_slice(number, batches)?;
+                number += len;
+                self.deferred.batches_end = self.deferred.batches_end.max(number);
+                batches = later;
+            }
             if source.is_done {
                 commit_us += self.write_last(number, batches, &source.meta)?;
                 self.deferred.bytes += added;

@@ -55,6 +55,8 @@ impl Eager {
     fn over(mut store: LmdbStore) -> Self {
         store.tuning = Tuning {
             slice_bytes: 3000,
+            slice_batches: 2,
+            dense_bytes: 0,
             slice_pages: 8,
             pages_at_once: 0,
             merge_bytes: (30_000, 30_000),

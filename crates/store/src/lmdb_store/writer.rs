@@ -69,14 +69,24 @@ impl<'w> Writer<'w> {
         if verify {
             return Ok(self.seals.open(TableName::Delta, &key, stored).ok_or_else(damaged)?.0);
         }
-        stored.len().checked_sub(crate::SEAL_LEN).and_then(|len| stored.get(..len)).ok_or_else(damaged)
+        stored
+            .len()
+            .checked_sub(crate::SEAL_LEN)
+            .and_then(|len| stored.get(..len))
+            .ok_or_else(damaged)
     }
 
     /// The value of a row in its table.
-    pub(super) fn value(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+    pub(super) fn value(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, StoreError> {
         let Some(stored) = self.get(keyspace.into(), key)? else { return Ok(None) };
         let opened = self.seals.open(keyspace, key, stored);
-        opened.map(|(value, _)| Some(value)).ok_or_else(|| unsealed(self.path, keyspace.into(), key))
+        opened
+            .map(|(value, _)| Some(value))
+            .ok_or_else(|| unsealed(self.path, keyspace.into(), key))
     }
 
     /// Says which batches count from this transaction on.
@@ -114,8 +124,7 @@ impl<'w> Writer<'w> {
             self.sums.subtract(name, checksum);
         }
         let (table, path) = (self.table(name)?, self.path);
-        let failed =
-            |operation| move |error| lmdb_error(path, operation, Some((name, key)), error);
+        let failed = |operation| move |error| lmdb_error(path, operation, Some((name, key)), error);
         let Some(stored) = stored else {
             return self.txn.delete(table, key).map_err(failed("delete"));
         };
