@@ -57,11 +57,11 @@ pub(crate) fn run(
             let begun = started.elapsed();
             let merged = store.merge();
             let ended = started.elapsed();
-            merged.map(|more| {
-                if more {
+            merged.map(|merged| {
+                if merged.rows > 0 {
                     shared.metrics.store_merge_seconds.record((ended - begun).as_secs_f64());
                 }
-                pace.merged(begun, ended, more);
+                pace.merged(begun, ended, merged.more);
             })
         } else {
             scrub.tick(started.elapsed(), shared, &mut *store)

@@ -28,5 +28,5 @@ pub use keyspace::Keyspace;
 pub use partition::{Marks, Partition, QueueNumber};
 pub use queue::{DeadLetterRow, Group, Queue};
 pub use rows::RowError;
-pub use stored::RowPlace;
+pub use stored::{RowPlace, stored_again};
 pub use tables::State;

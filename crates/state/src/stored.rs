@@ -1,10 +1,43 @@
 //! Rows that did not change since the last checkpoint, a few at a time: what a scrub compares with the stored ones.
 
+use std::num::NonZeroU32;
+
 use queen_record::ids::PartitionId;
 
+use crate::Keyspace;
+use crate::cursor::GroupNumber;
 use crate::cut::{RowKey, StoredRow};
 use crate::partition::QueueNumber;
+use crate::rows::{self, RowError};
 use crate::tables::State;
+
+/// A stored row as this build would store it: rows of an older version differ from it in their bytes only.
+///
+/// # Errors
+/// As a load of the row.
+pub fn stored_again(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Result<Vec<u8>, RowError> {
+    let number = |number| {
+        NonZeroU32::new(number).ok_or_else(|| RowError("a number in the key is 0".to_owned()))
+    };
+    Ok(match keyspace {
+        Keyspace::Meta => value.to_vec(),
+        Keyspace::Queues => {
+            let queue = number(rows::split_u32(key)?.0)?;
+            rows::queue_row(&rows::queue_from_row(queue, value)?)
+        }
+        Keyspace::Groups => {
+            let (_, rest) = rows::split_u32(key)?;
+            let group = GroupNumber(number(rows::split_u32(rest)?.0)?);
+            rows::group_row(&rows::group_from_row(group, value)?)
+        }
+        Keyspace::Partitions => {
+            let (partition, name) = rows::partition_from_row(value)?;
+            rows::partition_row(&partition, name)
+        }
+        Keyspace::Cursors => rows::cursor_row(&rows::cursor_from_row(value)?),
+        Keyspace::DeadLetters => rows::dead_letter_row(&rows::dead_letter_from_row(value)?),
+    })
+}
 
 /// How far a walk over all rows has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use queen_model::{
     PartitionCreate, QueueOptions, Released, SubscriptionMode, Watermark,
 };
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
-use queen_state::{Keyspace, RowPlace, State, StoredRow};
+use queen_state::{Keyspace, RowPlace, State, StoredRow, stored_again};
 
 const T: Tenant = Tenant::DEFAULT;
 
@@ -295,6 +295,10 @@ proptest! {
         finish(&mut state, &mut stored, rows, want)?;
         check_unchanged(&state, &stored);
         let mut loaded = load(&stored);
+        check_unchanged(&loaded, &stored);
+        for ((keyspace, key), value) in &stored {
+            prop_assert_eq!(&stored_again(*keyspace, key, value).unwrap(), value);
+        }
         // The same entries have the same effect on a loaded state.
         for op in ops.iter().rev() {
             now = Micros(now.0 + 10);

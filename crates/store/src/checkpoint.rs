@@ -38,8 +38,20 @@ pub struct Written {
     pub commit_us: i64,
 }
 
+/// What a step of a merge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Rows that reached their tables.
+    pub rows: u64,
+    /// More is to be done at once.
+    pub more: bool,
+}
+
 /// Takes a loaded row: table, key, value without its seal. An error says why the row cannot be.
 pub type OnRow<'r> = &'r mut dyn FnMut(Keyspace, &[u8], &[u8]) -> Result<(), String>;
+
+/// Whether a stored value, if there is one, is that of a row.
+pub type IsSame<'s> = &'s dyn Fn(&StoredRow, Option<&[u8]>) -> bool;
 
 /// One durable image of all rows, replaced by a newer one as a whole.
 ///
@@ -63,13 +75,13 @@ pub trait Checkpoint: Send {
     /// to end.
     fn write(&mut self, changes: &mut dyn Iterator<Item = Change>) -> Result<Written, StoreError>;
 
-    /// Goes on with what a `write` put off, for a few milliseconds; whether there is more to do at once. To be called now
-    /// and then between writes, at a pace that leaves others the disk. What is durable stays the same.
+    /// Goes on with what a `write` put off, in one small transaction, if it is time to. To be called now and then between
+    /// writes, at a pace that leaves others the disk. What is durable stays the same.
     ///
     /// # Errors
     /// As `write`: the store is poisoned, and the process has to end.
-    fn merge(&mut self) -> Result<bool, StoreError> {
-        Ok(false)
+    fn merge(&mut self) -> Result<Merged, StoreError> {
+        Ok(Merged::default())
     }
 
     /// Verifies every row against the file again, as `load` does; returns their number.
@@ -88,12 +100,12 @@ pub trait Checkpoint: Send {
         self.verify().map(|found| found.min(rows.saturating_sub(1)))
     }
 
-    /// Compares rows that did not change since the last `write` with what is stored; returns how many were compared. A
-    /// keeper may pass over rows that it cannot look up.
+    /// Compares rows that did not change since the last `write` with what is stored, by `is_same`, which gets a row and the
+    /// stored value; returns how many were compared. A keeper may pass over rows that it cannot look up.
     ///
     /// # Errors
     /// `Damage` that names the row that differs: the file or the memory is not what was written.
-    fn compare(&mut self, _rows: &[StoredRow]) -> Result<u64, StoreError> {
+    fn compare(&mut self, _rows: &[StoredRow], _is_same: IsSame<'_>) -> Result<u64, StoreError> {
         Ok(0)
     }
 }

@@ -22,7 +22,7 @@ pub mod suite;
 mod sums;
 mod table;
 
-pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
+pub use checkpoint::{Change, Checkpoint, IsSame, Loaded, Merged, OnRow, Written};
 pub use disk_store::DiskStore;
 pub use error::StoreError;
 pub use image::ScrubPlace;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use queen_io::{Clock, Disk, DiskFile, OpenMode, RealDisk, SystemClock};
 use queen_state::{Keyspace, StoredRow};
 
-use crate::checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
+use crate::checkpoint::{Change, Checkpoint, IsSame, Loaded, Merged, OnRow, Written};
 use crate::directory::{MAKING, prepare};
 use crate::error::StoreError;
 use crate::image::{self, ScrubPlace, page_len};
@@ -251,7 +251,7 @@ impl Checkpoint for LmdbStore {
         self.settle(result)
     }
 
-    fn merge(&mut self) -> Result<bool, StoreError> {
+    fn merge(&mut self) -> Result<Merged, StoreError> {
         if self.poisoned {
             return Err(StoreError::Poisoned);
         }
@@ -268,7 +268,7 @@ impl Checkpoint for LmdbStore {
         image::scrub(&self.file_path, &file, place, rows)
     }
 
-    fn compare(&mut self, rows: &[StoredRow]) -> Result<u64, StoreError> {
+    fn compare(&mut self, rows: &[StoredRow], is_same: IsSame<'_>) -> Result<u64, StoreError> {
         if self.poisoned || !self.verified {
             return Err(StoreError::Poisoned);
         }
@@ -282,7 +282,7 @@ impl Checkpoint for LmdbStore {
         let txn = env.begin().map_err(|error| lmdb_error(path, "begin", None, error))?;
         let reader = Writer::begin(path, txn, seals)?;
         for row in &rows {
-            if reader.value(row.keyspace, &row.key)? != row.value.as_deref() {
+            if !is_same(row, reader.value(row.keyspace, &row.key)?) {
                 let reason = "has a row that differs from the one in memory, so one of the two is \
                               damaged; a start verifies the file and makes memory from it";
                 let table = row.keyspace.into();

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use queen_state::RowPlace;
+use queen_state::{RowPlace, StoredRow, stored_again};
 use queen_store::{Checkpoint, ScrubPlace, StoreError};
 
 use crate::core::Shared;
@@ -91,6 +91,16 @@ pub(crate) fn whole(shared: &Shared, store: &mut dyn Checkpoint) -> Result<(), S
     Ok(())
 }
 
+/// A row of an older version was stored by an older build; it is compared as this build would store it.
+fn is_same(row: &StoredRow, stored: Option<&[u8]>) -> bool {
+    let Some(stored) = stored else { return row.value.is_none() };
+    let is_again = || {
+        let again = stored_again(row.keyspace, &row.key, stored);
+        again.is_ok_and(|again| row.value.as_ref() == Some(&again))
+    };
+    row.value.as_deref() == Some(stored) || is_again()
+}
+
 /// Verifies some rows; whether the round is over.
 fn step(
     part: &mut Part,
@@ -116,7 +126,7 @@ fn step(
                     *part = Part::File(ScrubPlace::default());
                     return Ok(true);
                 };
-                verified.increment(store.compare(&found)?);
+                verified.increment(store.compare(&found, &is_same)?);
                 looked += ROWS_PER_HOLD as u64;
             }
             Ok(false)

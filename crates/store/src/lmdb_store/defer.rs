@@ -18,7 +18,7 @@ use queen_state::Keyspace;
 
 use super::LmdbStore;
 use super::writer::{Writer, unsealed};
-use crate::checkpoint::{Change, Written};
+use crate::checkpoint::{Change, Merged, Written};
 use crate::delta::{KeySet, PagesTouched, Pending, Place, SealedChange, batches, order, row_at};
 use crate::error::StoreError;
 use crate::image::{Verified, page_len};
@@ -322,7 +322,8 @@ impl LmdbStore {
 
     /// Writes must not outrun merges for ever: the delta has to be read at a start.
     fn catch_up(&mut self) -> Result<(), StoreError> {
-        while self.deferred.bytes > self.merge_bytes().saturating_mul(4) && self.merge_some()? {}
+        let most = self.merge_bytes().saturating_mul(4);
+        while self.deferred.bytes > most && self.merge_some()?.more {}
         Ok(())
     }
 
@@ -332,10 +333,10 @@ impl LmdbStore {
         (self.used_bytes / 4).clamp(least, most)
     }
 
-    /// One transaction of a merge, if one is due or under way; whether more of it is left.
-    pub(super) fn merge_some(&mut self) -> Result<bool, StoreError> {
+    /// One transaction of a merge, if one is due or under way.
+    pub(super) fn merge_some(&mut self) -> Result<Merged, StoreError> {
         if !self.verified || self.deferred.is_empty() {
-            return Ok(false);
+            return Ok(Merged::default());
         }
         let merge = match self.deferred.merge.take() {
             Some(merge) => merge,
@@ -343,7 +344,7 @@ impl LmdbStore {
                 let is_due = self.deferred.bytes >= self.merge_bytes()
                     || self.deferred.writes >= self.tuning.merge_writes;
                 if !is_due {
-                    return Ok(false);
+                    return Ok(Merged::default());
                 }
                 self.begin_merge()?
             }
@@ -366,7 +367,7 @@ impl LmdbStore {
     }
 
     /// Puts the next rows into their tables; with the last ones the batches go.
-    fn merge_slice(&mut self, mut merge: Merge) -> Result<bool, StoreError> {
+    fn merge_slice(&mut self, mut merge: Merge) -> Result<Merged, StoreError> {
         let (path, tuning) = (self.file_path.clone(), self.tuning);
         let next = self.deferred.pending.next;
         let room = merge.room(&tuning);
@@ -392,16 +393,17 @@ impl LmdbStore {
             }
             Ok((at, is_last))
         })?;
+        let rows = (at - merge.at) as u64;
         merge.at = at;
         if !is_last {
             self.deferred.merge = Some(merge);
-            return Ok(true);
+            return Ok(Merged { rows, more: true });
         }
         self.deferred.merging = KeySet::default();
         self.give_back_memory();
         self.deferred.pending.first = merge.end;
         self.deferred.bytes = self.deferred.bytes.saturating_sub(merge.bytes);
-        Ok(self.deferred.bytes >= self.merge_bytes())
+        Ok(Merged { rows, more: self.deferred.bytes >= self.merge_bytes() })
     }
 }
 
