@@ -59,7 +59,10 @@ pub(crate) fn run(
             let ended = started.elapsed();
             merged.map(|merged| {
                 if merged.rows > 0 {
-                    shared.metrics.store_merge_seconds.record((ended - begun).as_secs_f64());
+                    shared
+                        .metrics
+                        .store_merge_seconds
+                        .record(ended.saturating_sub(begun).as_secs_f64());
                 }
                 pace.merged(begun, ended, merged.more);
             })
@@ -72,9 +75,9 @@ pub(crate) fn run(
             // What was loaded from a damaged file, or damaged since, must not be served any longer.
             let is_damage = matches!(error, StoreError::Damage { .. });
             if is_damage {
-                shared.fail_of_damage(&reason)
+                shared.fail_of_damage(&reason);
             } else {
-                shared.fail(&reason)
+                shared.fail(&reason);
             }
             return;
         }

@@ -79,7 +79,6 @@ pub(crate) fn batch_key(number: u64) -> [u8; 8] {
 }
 
 /// The number of a batch, from its key.
-#[expect(clippy::big_endian_bytes, reason = "keys must sort as their numbers do")]
 pub(crate) fn batch_number(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
 }
@@ -90,24 +89,23 @@ pub(crate) fn batches(changes: &[SealedChange]) -> Vec<Vec<u8>> {
     let mut of = None;
     for change in changes {
         let len = ROW_HEAD + change.len();
-        let fits =
-            |batch: &&mut Vec<u8>| of == Some(change.keyspace) && batch.len() + len <= BATCH_BYTES;
-        let batch = match batches.last_mut().filter(fits) {
-            Some(batch) => batch,
-            None => {
-                of = Some(change.keyspace);
-                let mut batch = Vec::with_capacity((HEAD + len).max(256));
-                batch.push(VERSION);
-                batch.extend_from_slice(&keyspace_seed(change.keyspace.name()).to_le_bytes());
-                batches.push(batch);
-                let Some(batch) = batches.last_mut() else { continue };
-                batch
-            }
-        };
-        // Keys are at most 511 bytes, values far below 4 GiB.
-        batch.extend_from_slice(&u16::try_from(change.key.len()).unwrap_or(0).to_le_bytes());
+        let is_full = |batch: &Vec<u8>| batch.len() + len > BATCH_BYTES;
+        if of != Some(change.keyspace) || batches.last().is_none_or(is_full) {
+            of = Some(change.keyspace);
+            let mut batch = Vec::with_capacity((HEAD + len).max(256));
+            batch.push(VERSION);
+            batch.extend_from_slice(&keyspace_seed(change.keyspace.name()).to_le_bytes());
+            batches.push(batch);
+        }
+        let Some(batch) = batches.last_mut() else { continue };
+        let key_len = u16::try_from(change.key.len())
+            .unwrap_or_else(|_| panic!("a key of {} bytes passed its check", change.key.len()));
         let stored = change.stored.as_ref();
-        let stored_len = stored.map_or(DELETED, |stored| u32::try_from(stored.len()).unwrap_or(0));
+        let stored_len = stored.map_or(DELETED, |stored| {
+            let len = u32::try_from(stored.len()).ok().filter(|len| *len != DELETED);
+            len.unwrap_or_else(|| panic!("a row of {} bytes passed the planner", stored.len()))
+        });
+        batch.extend_from_slice(&key_len.to_le_bytes());
         batch.extend_from_slice(&stored_len.to_le_bytes());
         batch.extend_from_slice(&change.key);
         batch.extend_from_slice(stored.map_or(&[], Vec::as_slice));
@@ -240,9 +238,9 @@ mod tests {
             change(Keyspace::Queues, b"z", None),
             change(Keyspace::Groups, b"a", Some(b"")),
             change(Keyspace::Groups, b"b", None),
-            change(Keyspace::Groups, b"b", Some(&[7; 100_000])),
-            change(Keyspace::Groups, b"c", Some(&[8; 20_000])),
-            change(Keyspace::Groups, b"d", Some(&[9; 20_000])),
+            change(Keyspace::Groups, b"b", Some(&vec![7; 100_000])),
+            change(Keyspace::Groups, b"c", Some(&vec![8; 20_000])),
+            change(Keyspace::Groups, b"d", Some(&vec![9; 20_000])),
         ];
         let batches = batches(&changes);
         assert_eq!(batches.len(), 6);
@@ -255,8 +253,8 @@ mod tests {
                 change(place.keyspace, row.key, row.stored)
             })
             .collect();
-        let [_, _, z, a, _, b, c, d] = changes;
-        assert_eq!(rows, [z, a, b, c, d]);
+        let want = [2, 3, 5, 6, 7].map(|at: usize| changes[at].clone());
+        assert_eq!(rows, want);
     }
 
     #[test]

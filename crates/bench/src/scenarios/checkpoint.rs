@@ -232,7 +232,7 @@ async fn scatter(bed: &Bed<'_>, node: &Node, count: u32, time: Duration) -> anyh
             let place = ("checkpoint", Lane::Partition);
             let mut pusher = Pusher::new(place, &pad, prefix, Form::Json)?;
             let (mut body, mut items, mut pushed) = (Vec::new(), Vec::new(), 0);
-            let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ u64::from(number) << 40;
+            let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ (u64::from(number) << 40);
             let each = f64::from(PROBE_CONNECTIONS * WIDE) / SPREAD_PER_S;
             for turn in 0u64.. {
                 let after = Duration::from_secs_f64(each * turn as f64);
@@ -245,7 +245,7 @@ async fn scatter(bed: &Bed<'_>, node: &Node, count: u32, time: Duration) -> anyh
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    let lane = (u64::from(count) * (random >> 32) >> 32) as u32;
+                    let lane = ((u64::from(count) * (random >> 32)) >> 32) as u32;
                     items.push(Item { lane, seq: turn });
                 }
                 pusher.body(&mut body, &items)?;

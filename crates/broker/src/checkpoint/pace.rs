@@ -95,14 +95,14 @@ impl Pace {
     }
 
     pub(super) fn merged(&mut self, begun: Duration, ended: Duration, more: bool) {
-        let rest = MERGE_REST_MIN.max((ended - begun) * MERGE_REST_TIMES);
+        let rest = MERGE_REST_MIN.max(ended.saturating_sub(begun) * MERGE_REST_TIMES);
         self.merge_at = more.then_some(ended + rest);
     }
 
     /// No point before.
     fn earliest(&self) -> Duration {
         let (begun, ended) = self.last;
-        ended + (ended - begun) * REST_TIMES
+        ended + ended.saturating_sub(begun) * REST_TIMES
     }
 
     /// A point then, unless it is too early.

@@ -338,18 +338,19 @@ impl LmdbStore {
         if !self.verified || self.deferred.is_empty() {
             return Ok(Merged::default());
         }
-        let merge = match self.deferred.merge.take() {
-            Some(merge) => merge,
-            None => {
-                let is_due = self.deferred.bytes >= self.merge_bytes()
-                    || self.deferred.writes >= self.tuning.merge_writes;
-                if !is_due {
-                    return Ok(Merged::default());
-                }
-                self.begin_merge()?
-            }
+        let merge = if let Some(merge) = self.deferred.merge.take() {
+            merge
+        } else if self.is_merge_due() {
+            self.begin_merge()?
+        } else {
+            return Ok(Merged::default());
         };
         self.merge_slice(merge)
+    }
+
+    fn is_merge_due(&self) -> bool {
+        self.deferred.bytes >= self.merge_bytes()
+            || self.deferred.writes >= self.tuning.merge_writes
     }
 
     fn begin_merge(&mut self) -> Result<Merge, StoreError> {
