@@ -166,6 +166,7 @@ impl LmdbStore {
         let (file, fresh) = self.file()?;
         let found = image::verify(&self.file_path, &file, on_row)?;
         self.format = found.format;
+        self.used_bytes = file.len().map_err(StoreError::fault(&self.file_path, "length"))?;
         let rows = found.rows;
         self.deferred.found(found);
         self.verified = true;
