@@ -16,6 +16,7 @@
 
 mod check;
 mod drain;
+mod files;
 mod flood;
 mod floor;
 mod http;

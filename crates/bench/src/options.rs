@@ -23,6 +23,10 @@ pub(crate) const SCENARIOS: &[&str] = &[
     "parked-10k",
     "overload",
     "autopilot",
+    "checkpoint-1m",
+    "restart-1m",
+    "cold-read",
+    "reclaim-load",
 ];
 
 const HELP: &str = "\
@@ -30,9 +34,11 @@ cargo xtask bench [SCENARIO ...] [OPTION ...]
 
 scenarios: push-1 push-100 push-pop-ack paced lanes lanes-wide queues-100 dedup restart
            push-binary pop-framed txn-3q fanout-5g parked-10k overload autopilot
+           checkpoint-1m restart-1m cold-read reclaim-load
   --full          the large sizes too: lanes at 1,000,000, dedup of 1,000,000, backlogs five times as large,
                   an overload of 60 s in place of 6 s
   --prealloc      preallocation as the broker has it by default; otherwise off
+  --partitions N  partitions of checkpoint-1m and restart-1m, in place of 1,000,000
   --seconds S     time of one timed load (4)
   --bin PATH      the broker (next to this program)
   --dir DIR       where data directories are made (the system's temporary directory)
@@ -45,6 +51,8 @@ pub(crate) struct Options {
     pub(crate) scenarios: Vec<String>,
     pub(crate) is_full: bool,
     pub(crate) time: Duration,
+    /// In place of a scenario's own number.
+    pub(crate) partitions: Option<u32>,
     pub(crate) binary: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) settings: Vec<(String, String)>,
@@ -58,6 +66,7 @@ impl Options {
             scenarios: Vec::new(),
             is_full: false,
             time: Duration::from_secs(4),
+            partitions: None,
             binary: here.with_file_name("queen"),
             dir: std::env::temp_dir(),
             settings: Vec::new(),
@@ -69,6 +78,7 @@ impl Options {
                 "--full" => options.is_full = true,
                 "--prealloc" => prealloc = true,
                 "--seconds" => options.time = Duration::from_secs_f64(value()?.parse()?),
+                "--partitions" => options.partitions = Some(value()?.parse()?),
                 "--bin" => options.binary = value()?.into(),
                 "--dir" => options.dir = value()?.into(),
                 "--set" => {

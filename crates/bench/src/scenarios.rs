@@ -2,12 +2,15 @@
 
 mod autopilot;
 mod binary;
+mod checkpoint;
+mod cold;
 mod consume;
 mod fanout;
 mod lanes;
 mod overload;
 mod parked;
 mod push;
+mod reclaim;
 mod restart;
 mod transactions;
 
@@ -58,6 +61,10 @@ pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec
         "parked-10k" => parked::parked(&bed).await?,
         "overload" => overload::overload(&bed).await?,
         "autopilot" => autopilot::autopilot(&bed, bed.sized(100_000, 500_000)).await?,
+        "checkpoint-1m" => checkpoint::checkpoint(&bed, bed.partitions(1_000_000)).await?,
+        "restart-1m" => cold::restart(&bed, bed.partitions(1_000_000)).await?,
+        "cold-read" => cold::read(&bed, bed.sized(500_000, 4_000_000)).await?,
+        "reclaim-load" => reclaim::reclaim(&bed).await?,
         other => bail!("no scenario {other}"),
     };
     Ok(vec![line])
@@ -81,6 +88,11 @@ impl Bed<'_> {
     /// The small size, or the full one when that was asked for.
     fn sized<T>(&self, small: T, full: T) -> T {
         if self.options.is_full { full } else { small }
+    }
+
+    /// This many partitions, or as the caller asked.
+    fn partitions(&self, count: u32) -> u32 {
+        self.options.partitions.unwrap_or(count)
     }
 
     /// A load of single partitions of one queue that ends after the options' time.

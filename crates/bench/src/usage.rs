@@ -17,6 +17,8 @@ pub(crate) struct Usage {
     pub(crate) cpu_s: f64,
     /// Bytes that reached the block layer.
     pub(crate) write_bytes: u64,
+    /// Bytes that came from the block layer.
+    pub(crate) read_bytes: u64,
 }
 
 /// Memory of one process.
@@ -47,8 +49,18 @@ pub(crate) fn usage(pid: u32) -> Usage {
         .take(2)
         .filter_map(|text| text.parse::<f64>().ok())
         .sum();
-    let write_bytes = field(&read(&format!("/proc/{pid}/io")), "write_bytes");
-    Usage { cpu_s: ticks / TICKS_PER_SECOND, write_bytes }
+    let io = read(&format!("/proc/{pid}/io"));
+    let (write_bytes, read_bytes) = (field(&io, "write_bytes"), field(&io, "read_bytes"));
+    Usage { cpu_s: ticks / TICKS_PER_SECOND, write_bytes, read_bytes }
+}
+
+/// Bytes that one thread of a process sent to the block layer; the system keeps 15 letters of a thread's name.
+pub(crate) fn thread_write_bytes(pid: u32, name: &str) -> u64 {
+    let known = name.get(..15).unwrap_or(name);
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut named = threads.map(|thread| thread.path().display().to_string());
+    let found = named.find(|thread| read(&format!("{thread}/comm")).trim() == known);
+    found.map_or(0, |thread| field(&read(&format!("{thread}/io")), "write_bytes"))
 }
 
 /// The memory of a process.

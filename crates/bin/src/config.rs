@@ -175,6 +175,12 @@ settings! {
             "How fast sealed logs are read again to find damage; 0 turns it off";
         scrub_every_s: u64 = ["QUEEN_QLOG_SCRUB_EVERY_S"], "86400", (1, 31_536_000), "s",
             "From the start of a round over all sealed logs to the start of the next";
+        store_scrub_rows_per_s: u64 = ["QUEEN_STORE_SCRUB_ROWS_PER_S"], "2000", (0, 1 << 30),
+            "rows/s", "How fast the store is verified again, its file and then memory against it; 0 turns it off";
+        store_scrub_every_s: u64 = ["QUEEN_STORE_SCRUB_EVERY_S"], "21600", (0, 31_536_000), "s",
+            "From the end of a round over the store, or the start, to the start of the next; 0 turns it off";
+        store_verify: bool = ["QUEEN_STORE_VERIFY"], "false", ANY, "",
+            "Compare memory with the store's file once more before serving; a start always verifies the file";
         compact_min_dead_pct: Percent = ["QUEEN_QLOG_COMPACT_MIN_DEAD_PCT"], "auto", (0, 100), "%",
             "Share of a log file's message bytes that must be dead before its live messages are copied to a new file; auto is the first dead message in a queue's own log and 50 in a shared one";
         seal_age_s: u64 = ["QUEEN_QLOG_SEAL_AGE_S"], "600", (1, 31_536_000), "s",

@@ -11,6 +11,7 @@ use metrics::{NoopRecorder, Recorder};
 use queen_broker::cycle::CycleLimits;
 use queen_broker::{
     Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
+    StoreScrubPace,
 };
 use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
@@ -57,6 +58,10 @@ impl start::Broker for OpenNode {
 
     fn open(&self, gate: &Gate<Broker>) {
         gate.open(self.node.api());
+    }
+
+    fn must_end(&self) -> impl Future<Output = String> + Send + 'static {
+        self.node.must_end()
     }
 
     fn begin_stop(&self) {
@@ -145,6 +150,15 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
         scrub: ScrubPace {
             bytes_per_second: settings.scrub_kb_per_s << 10,
             every: Duration::from_secs(settings.scrub_every_s),
+        },
+        store_scrub: StoreScrubPace {
+            rows_per_second: if settings.store_scrub_every_s == 0 {
+                0
+            } else {
+                settings.store_scrub_rows_per_s
+            },
+            every: Duration::from_secs(settings.store_scrub_every_s),
+            at_start: settings.store_verify,
         },
         space: SpaceLimits {
             high_percent: small(settings.disk_high_pct),

@@ -45,6 +45,9 @@ pub(crate) trait Broker {
     /// Lets the calls through the gate; they are refused after [`Broker::stop`].
     fn open(&self, gate: &Gate<Self::Api>);
 
+    /// Completes with the reason when nothing that the node holds is to be believed any more.
+    fn must_end(&self) -> impl Future<Output = String> + Send + 'static;
+
     /// Answers parked pops empty, now and from now on.
     fn begin_stop(&self);
 
@@ -154,7 +157,18 @@ impl Node<'_> {
         self.is_open.store(true, Ordering::SeqCst);
         info!(%address, took_ms = millis(started.elapsed()), "serving");
 
-        self.runtime.block_on(stopped);
+        let must_end = broker.must_end();
+        let ended = self.runtime.block_on(async {
+            tokio::select! {
+                reason = must_end => Some(reason),
+                () = stopped => None,
+            }
+        });
+        if let Some(reason) = ended {
+            // No last checkpoint: it would write what is damaged.
+            self.runtime.shutdown_background();
+            return Err(anyhow::anyhow!(reason));
+        }
         info!("stopping");
         let stopping = Instant::now();
         stop.send_replace(true);
@@ -313,6 +327,10 @@ mod tests {
 
         /// Stays closed: no test asks it.
         fn open(&self, _: &Gate<RealBroker>) {}
+
+        fn must_end(&self) -> impl Future<Output = String> + Send + 'static {
+            std::future::pending()
+        }
 
         fn begin_stop(&self) {
             self.0.send("stopping").unwrap();

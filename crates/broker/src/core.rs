@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use queen_io::Clock;
 use queen_record::ids::Micros;
 use queen_state::State;
+use tokio::sync::watch;
 
 use crate::api::CallError;
 use crate::arrivals::Arrivals;
@@ -33,10 +34,14 @@ pub(crate) struct Shared {
     pub(crate) metrics: BrokerMetrics,
     pub(crate) applied: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// Time that applying entries took, since the start.
+    pub(crate) apply_us: AtomicU64,
     /// Proposals of retention that wait to be judged.
     pub(crate) proposals_waiting: AtomicUsize,
     /// Why the node stopped, once it has.
     pub(crate) failed: Mutex<Option<String>>,
+    /// Why the process must end, once it must.
+    pub(crate) end: watch::Sender<Option<String>>,
     /// Damage that a read met: the node serves the rest, and says so in its health.
     pub(crate) damaged: Mutex<Option<String>>,
     /// Reads by offset that wait.
@@ -67,6 +72,12 @@ impl Shared {
         self.inbox.close(reason);
         self.inbox.wake();
         self.arrivals.stop();
+    }
+
+    /// Stops the node for good, and asks for the end of the process: what it holds in memory is not to be believed.
+    pub(crate) fn fail_of_damage(&self, reason: &str) {
+        self.fail(reason);
+        self.end.send_replace(Some(reason.to_owned()));
     }
 }
 
@@ -184,6 +195,8 @@ impl Core {
             metrics.write_seconds.record(round.took.write.as_secs_f64());
             metrics.fsync_seconds.record(round.took.sync.as_secs_f64());
             metrics.apply_seconds.record(round.took.apply.as_secs_f64());
+            let apply_us = u64::try_from(round.took.apply.as_micros()).unwrap_or(u64::MAX);
+            self.shared.apply_us.fetch_add(apply_us, Ordering::Relaxed);
             metrics.proposals.increment(round.applied);
             self.shared.applied.fetch_add(round.applied, Ordering::AcqRel);
         }

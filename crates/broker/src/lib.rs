@@ -23,6 +23,7 @@ mod service;
 mod space;
 mod views;
 
+pub use checkpoint::StoreScrubPace;
 pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};

@@ -44,6 +44,10 @@ pub struct BrokerMetrics {
     pub group_logs: Gauge,
     /// `queen_raft_checkpoint_rows`.
     pub checkpoint_rows: Histogram,
+    /// `queen_raft_checkpoint_bytes_total`.
+    pub checkpoint_bytes: Counter,
+    /// `queen_raft_store_merge_seconds`.
+    pub store_merge_seconds: Histogram,
     /// `queen_raft_store_commit_seconds`.
     pub store_commit_seconds: Histogram,
     /// `queen_raft_durable_point_seconds`.
@@ -56,6 +60,10 @@ pub struct BrokerMetrics {
     pub scrub_bytes: Counter,
     /// `queen_raft_log_scrub_age_seconds`.
     pub scrub_age: Gauge,
+    /// `queen_raft_store_scrub_rows_total`.
+    pub store_scrub_rows: Counter,
+    /// `queen_raft_store_scrub_age_seconds`.
+    pub store_scrub_age: Gauge,
     /// `queen_retention_messages_total`.
     pub removed_messages: Counter,
     /// `queen_retention_bytes_total`.
@@ -104,6 +112,12 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_raft_log_appended_bytes_total", "counter", "record bytes written to queue logs"),
     ("queen_raft_group_logs", "gauge", "queue logs touched per group, mean since open"),
     ("queen_raft_checkpoint_rows", "summary", "rows written by one checkpoint"),
+    ("queen_raft_checkpoint_bytes_total", "counter", "keys and values written by checkpoints"),
+    (
+        "queen_raft_store_merge_seconds",
+        "summary",
+        "time of one transaction that merges what checkpoints put off",
+    ),
     ("queen_raft_store_commit_seconds", "summary", "time to commit and sync one checkpoint"),
     ("queen_raft_durable_point_seconds", "summary", "time of one durable point, cut to commit"),
     ("queen_raft_store_ram_rows", "gauge", "rows by kind: partitions, dirty"),
@@ -114,6 +128,16 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
         "bytes of sealed logs read again and found sound",
     ),
     ("queen_raft_log_scrub_age_seconds", "gauge", "time since all sealed logs had been read again"),
+    (
+        "queen_raft_store_scrub_rows_total",
+        "counter",
+        "rows of the store verified again, in its file and in memory",
+    ),
+    (
+        "queen_raft_store_scrub_age_seconds",
+        "gauge",
+        "time since all of the store had been verified",
+    ),
     ("queen_retention_messages_total", "counter", "messages removed by retention"),
     ("queen_retention_bytes_total", "counter", "retained bytes that those messages counted"),
     ("queen_retention_partitions_total", "counter", "disused partitions removed"),
@@ -174,6 +198,8 @@ impl BrokerMetrics {
             appended_bytes: counter(&key("queen_raft_log_appended_bytes_total")),
             group_logs: gauge(&key("queen_raft_group_logs")),
             checkpoint_rows: summary("queen_raft_checkpoint_rows"),
+            checkpoint_bytes: counter(&key("queen_raft_checkpoint_bytes_total")),
+            store_merge_seconds: summary("queen_raft_store_merge_seconds"),
             store_commit_seconds: summary("queen_raft_store_commit_seconds"),
             durable_point_seconds: summary("queen_raft_durable_point_seconds"),
             ram_rows: ["partitions", "dirty"]
@@ -181,6 +207,8 @@ impl BrokerMetrics {
             checksum_failures: counter(&key("queen_raft_checksum_failures_total")),
             scrub_bytes: counter(&key("queen_raft_log_scrub_bytes_total")),
             scrub_age: gauge(&key("queen_raft_log_scrub_age_seconds")),
+            store_scrub_rows: counter(&key("queen_raft_store_scrub_rows_total")),
+            store_scrub_age: gauge(&key("queen_raft_store_scrub_age_seconds")),
             removed_messages: counter(&key("queen_retention_messages_total")),
             removed_bytes: counter(&key("queen_retention_bytes_total")),
             removed_partitions: counter(&key("queen_retention_partitions_total")),

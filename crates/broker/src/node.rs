@@ -16,8 +16,10 @@ use queen_reclaim::{Reclaimer, StateView};
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
+use tokio::sync::watch;
 
 use crate::backup::{Backups, Stager};
+use crate::checkpoint::StoreScrubPace;
 use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
 use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
@@ -70,6 +72,8 @@ pub struct NodeOptions {
     pub lookup_threads: usize,
     /// How fast and how often sealed logs are read again.
     pub scrub: ScrubPace,
+    /// How fast and how often the store is verified again, and memory against it.
+    pub store_scrub: StoreScrubPace,
     /// When a filling disk stops writes that grow storage.
     pub space: SpaceLimits,
     /// When log files give their space back.
@@ -172,14 +176,19 @@ impl Node {
             metrics,
             applied: AtomicU64::new(last.0),
             durable: AtomicU64::new(opened.durable.0),
+            apply_us: AtomicU64::new(0),
             proposals_waiting: AtomicUsize::new(0),
             failed: Mutex::new(None),
+            end: watch::Sender::new(None),
             damaged: Mutex::new(None),
             arrivals: Arc::default(),
             sampled: Sampled::default(),
             backups,
             disk_gate,
         });
+        if options.store_scrub.at_start {
+            checkpoint::scrub_whole(&shared, &mut *store)?;
+        }
         let since = shared.clock.now().plus_seconds(-window_s);
         let filter = recover::warm_filter(&opened.qlog, since)?;
         let cycle = Cycle::new(&shared.state.read(), filter, options.cycle);
@@ -202,10 +211,11 @@ impl Node {
             seen: Seen::default(),
         };
         let mut others = Vec::new();
-        let every = options.durable_every;
+        let goals = checkpoint::Goals { every: options.durable_every };
+        let store_scrub = options.store_scrub;
         others.push(spawn("checkpoint", {
             let shared = shared.clone();
-            move || checkpoint::run(&shared, store, &due, every, &stager)
+            move || checkpoint::run(&shared, store, &due, goals, store_scrub, &stager)
         })?);
         others.push(spawn("qlog-background", {
             let (shared, stopped) = (shared.clone(), background_stopped.clone());
@@ -257,6 +267,22 @@ impl Node {
     /// Why the node stopped serving, once it has.
     pub fn failed(&self) -> Option<String> {
         self.shared.failed.lock().clone()
+    }
+
+    /// Completes with the reason when the process must end at once: damage was met in the store or in memory, so nothing
+    /// that the node holds is to be believed. Never before, and not when the node stops.
+    pub fn must_end(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut end = self.shared.end.subscribe();
+        async move {
+            let reason = match end.wait_for(Option::is_some).await {
+                Ok(reason) => reason.clone(),
+                Err(_) => None,
+            };
+            match reason {
+                Some(reason) => reason,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Answers parked pops and waiting reads with what there is, now and from now on; everything else goes on.

@@ -65,6 +65,13 @@ impl RowSet {
         }
     }
 
+    pub(crate) fn contains(&self, key: RowKey) -> bool {
+        match key {
+            RowKey::Partition(id) => self.partitions.contains(id.0),
+            other => self.others.contains(&other),
+        }
+    }
+
     /// The first row in stored order, taken out.
     pub(crate) fn pop(&mut self) -> Option<RowKey> {
         let next = match (self.others.first().copied(), self.partitions.min()) {

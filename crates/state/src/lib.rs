@@ -16,6 +16,7 @@ mod keyspace;
 mod partition;
 mod queue;
 mod rows;
+mod stored;
 mod tables;
 
 pub use apply::ApplyError;
@@ -27,4 +28,5 @@ pub use keyspace::Keyspace;
 pub use partition::{Marks, Partition, QueueNumber};
 pub use queue::{DeadLetterRow, Group, Queue};
 pub use rows::RowError;
+pub use stored::{RowPlace, stored_again};
 pub use tables::State;

@@ -194,6 +194,14 @@ impl State {
         self.dirty.insert(key);
     }
 
+    pub(crate) fn is_dirty(&self, key: RowKey) -> bool {
+        self.dirty.contains(key)
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Starts a checkpoint as of the last applied entry; `logs` is the logs' durable point to record with it.
     ///
     /// Returns the rows of `meta`, which must be written in the same transaction.
@@ -238,7 +246,7 @@ impl State {
     }
 
     /// A row's stored value now; `None` when it is gone.
-    fn encode(&self, key: RowKey) -> Option<Vec<u8>> {
+    pub(crate) fn encode(&self, key: RowKey) -> Option<Vec<u8>> {
         match key {
             RowKey::Queue(number) => self.queue_by_number(number).map(rows::queue_row),
             RowKey::Group(queue, group) => {

@@ -10,7 +10,7 @@ use queen_model::{
     PartitionCreate, QueueOptions, Released, SubscriptionMode, Watermark,
 };
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
-use queen_state::{Keyspace, State, StoredRow};
+use queen_state::{Keyspace, RowPlace, State, StoredRow, stored_again};
 
 const T: Tenant = Tenant::DEFAULT;
 
@@ -243,6 +243,20 @@ fn check_lookups(state: &State) {
     }
 }
 
+/// A walk over the rows that did not change gives what is stored, and nothing else.
+fn check_unchanged(state: &State, stored: &Stored) {
+    for max in [1, 5, 1000] {
+        let (mut place, mut found) = (RowPlace::default(), Stored::new());
+        while let Some(rows) = state.unchanged_rows(&mut place, max) {
+            store(&mut found, rows);
+        }
+        assert_eq!(place, RowPlace::default());
+        let want = stored.iter().filter(|((keyspace, _), _)| *keyspace != Keyspace::Meta);
+        let want: Stored = want.map(|(key, value)| (key.clone(), value.clone())).collect();
+        assert_eq!(found, want);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -279,7 +293,12 @@ proptest! {
         }
         let (rows, want) = (state.begin_cut(b"logs"), state.digest());
         finish(&mut state, &mut stored, rows, want)?;
+        check_unchanged(&state, &stored);
         let mut loaded = load(&stored);
+        check_unchanged(&loaded, &stored);
+        for ((keyspace, key), value) in &stored {
+            prop_assert_eq!(&stored_again(*keyspace, key, value).unwrap(), value);
+        }
         // The same entries have the same effect on a loaded state.
         for op in ops.iter().rev() {
             now = Micros(now.0 + 10);

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use queen_state::Keyspace;
+use queen_state::{Keyspace, StoredRow};
 
 use crate::error::StoreError;
+use crate::image::ScrubPlace;
 
 /// One changed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,20 @@ pub struct Written {
     pub commit_us: i64,
 }
 
+/// What a step of a merge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Rows that reached their tables.
+    pub rows: u64,
+    /// More is to be done at once.
+    pub more: bool,
+}
+
 /// Takes a loaded row: table, key, value without its seal. An error says why the row cannot be.
 pub type OnRow<'r> = &'r mut dyn FnMut(Keyspace, &[u8], &[u8]) -> Result<(), String>;
+
+/// Whether a stored value, if there is one, is that of a row.
+pub type IsSame<'s> = &'s dyn Fn(&StoredRow, Option<&[u8]>) -> bool;
 
 /// One durable image of all rows, replaced by a newer one as a whole.
 ///
@@ -71,9 +84,37 @@ pub trait Checkpoint: Send {
     /// `Fault`: something may be left under this name. Poisons nothing.
     fn copy_image(&mut self, to: &Path) -> Result<&'static str, StoreError>;
 
+    /// Goes on with what a `write` put off, in one small transaction, if it is time to. To be called now and then between
+    /// writes, at a pace that leaves others the disk. What is durable stays the same.
+    ///
+    /// # Errors
+    /// As `write`: the store is poisoned, and the process has to end.
+    fn merge(&mut self) -> Result<Merged, StoreError> {
+        Ok(Merged::default())
+    }
+
     /// Verifies every row against the file again, as `load` does; returns their number.
     ///
     /// # Errors
     /// As `load`. Damage poisons nothing; the caller stops the process.
     fn verify(&mut self) -> Result<u64, StoreError>;
+
+    /// Verifies up to `rows` rows behind `place`, which it moves, and returns how many those were: fewer than asked for at
+    /// the end of a round, after which it begins again.
+    ///
+    /// # Errors
+    /// As `verify`.
+    fn scrub(&mut self, place: &mut ScrubPlace, rows: u64) -> Result<u64, StoreError> {
+        *place = ScrubPlace::default();
+        self.verify().map(|found| found.min(rows.saturating_sub(1)))
+    }
+
+    /// Compares rows that did not change since the last `write` with what is stored, by `is_same`, which gets a row and the
+    /// stored value; returns how many were compared. A keeper may pass over rows that it cannot look up.
+    ///
+    /// # Errors
+    /// `Damage` that names the row that differs: the file or the memory is not what was written.
+    fn compare(&mut self, _rows: &[StoredRow], _is_same: IsSame<'_>) -> Result<u64, StoreError> {
+        Ok(0)
+    }
 }

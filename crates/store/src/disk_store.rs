@@ -86,7 +86,7 @@ impl DiskStore {
             found.add(*keyspace, checksum);
         }
         match image.sums.difference(&found) {
-            Some(keyspace) => Err(self.row_damage(keyspace, &[])),
+            Some(table) => Err(self.row_damage(table.keyspace().unwrap_or(Keyspace::Meta), &[])),
             None => Ok((image, false)),
         }
     }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use queen_state::Keyspace;
 
+use crate::table::TableName;
+
 /// A failed call on a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -65,6 +67,17 @@ impl StoreError {
     /// Damage of the file as a whole.
     pub(crate) fn damage(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Damage { path: path.into(), keyspace: None, key: Vec::new(), reason: reason.into() }
+    }
+
+    /// Damage of a row, or of its table when the key is empty.
+    pub(crate) fn row_damage(
+        path: &std::path::Path,
+        table: TableName,
+        key: &[u8],
+        reason: String,
+    ) -> Self {
+        let keyspace = table.keyspace();
+        Self::Damage { path: path.to_owned(), keyspace, key: key.to_vec(), reason }
     }
 
     /// The file or directory that it names.

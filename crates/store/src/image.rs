@@ -12,12 +12,19 @@
 //! - I6: meta pages, tree pages and free pages are together all pages up to the last one, each once.
 //! - I7: the tree of either meta page holds a sealed row with that meta page's commit number, so neither number
 //!   can be changed to bring an older tree back.
+//!
+//! What is handed out are the rows of the tables under those of the delta (`crate::delta`, rules D1 and D2).
 
 mod bytes;
 mod meta;
+mod overlay;
 mod page;
+mod scrub;
 mod verify;
 mod walk;
 
+pub use scrub::ScrubPlace;
+
 pub(crate) use meta::page_len;
-pub(crate) use verify::verify;
+pub(crate) use scrub::scrub;
+pub(crate) use verify::{Verified, verify};

@@ -47,7 +47,7 @@ impl Checkpoint for ImageStore {
             return Ok(Loaded { rows: 0, fresh: true });
         }
         let file = self.disk.open(&self.path, OpenMode::Read).map_err(fault("open"))?;
-        let rows = image::verify(&self.path, &file, row)?;
+        let rows = image::verify(&self.path, &file, row)?.rows;
         Ok(Loaded { rows, fresh: false })
     }
 

@@ -9,6 +9,7 @@
 //! simulations. [`ImageStore`] reads an LMDB file without LMDB. None knows what a row means.
 
 mod checkpoint;
+mod delta;
 mod directory;
 mod disk_store;
 mod error;
@@ -19,10 +20,12 @@ mod lmdb_store;
 mod seal;
 pub mod suite;
 mod sums;
+mod table;
 
-pub use checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
+pub use checkpoint::{Change, Checkpoint, IsSame, Loaded, Merged, OnRow, Written};
 pub use disk_store::DiskStore;
 pub use error::StoreError;
+pub use image::ScrubPlace;
 pub use image_store::ImageStore;
 pub use lmdb::{bound_memory, trim_memory};
 pub use lmdb_store::{LmdbOptions, LmdbStore};

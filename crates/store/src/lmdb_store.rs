@@ -12,8 +12,12 @@
 //! LMDB's commit syncs the data, then writes and syncs the meta page, which lies in one sector: a power cut
 //! leaves the old tree or the new one.
 //!
-//! LMDB keeps the memory of its largest transaction until it is closed. A write that may have dirtied more than
-//! `DIRTY_PAGES_KEPT` pages is therefore followed by closing it; the next write opens it again.
+//! A write is cut into small transactions (`defer`), so neither its size in memory nor its burst on the disk grows with the
+//! number of changes. The map is grown between transactions, to what the next one can need at most.
+//!
+//! LMDB keeps the memory of its largest transaction until it is closed. After a write of many transactions, a merge, and
+//! one transaction that may have dirtied more than `DIRTY_PAGES_KEPT` pages, which takes a row of many megabytes, it is
+//! therefore closed; the next transaction opens it again.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -22,15 +26,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use queen_io::{Clock, Disk, DiskFile, OpenMode, RealDisk, SystemClock};
-use queen_state::Keyspace;
+use queen_state::{Keyspace, StoredRow};
 
-use crate::checkpoint::{Change, Checkpoint, Loaded, OnRow, Written};
+use crate::checkpoint::{Change, Checkpoint, IsSame, Loaded, Merged, OnRow, Written};
 use crate::directory::{MAKING, prepare};
 use crate::error::StoreError;
-use crate::image::{self, page_len};
+use crate::image::{self, ScrubPlace, page_len};
 use crate::lmdb::{Env, EnvOptions, LmdbError, Table, Txn, trim_memory};
-use crate::seal::{SEAL_LEN, Seals};
-use crate::sums::{FORMAT, FORMAT_KEY, SUMS_KEY, Sums, check_key};
+use crate::seal::Seals;
+use crate::sums::{FORMAT, FORMAT_KEY, SUMS_KEY, Sums};
+use crate::table::TableName;
+use defer::{Deferred, Room, Tuning};
+use writer::Writer;
+
+mod defer;
+mod writer;
 
 const GIB: u64 = 1 << 30;
 const TABLES_MAX: u32 = 64;
@@ -42,8 +52,8 @@ const DIRTY_PAGES_KEPT: u64 = 4096;
 pub struct LmdbOptions {
     /// Address space for the file, in bytes. Grown between writes, see `headroom_bytes`.
     pub map_bytes: u64,
-    /// The map is grown before a write until it has room for three times the file and this much: the most that
-    /// one write can add.
+    /// The map is grown before a transaction until it has room for the file, the most that the transaction can add, and
+    /// this much.
     pub headroom_bytes: u64,
 }
 
@@ -72,6 +82,12 @@ pub struct LmdbStore {
     env: Option<Env>,
     verified: bool,
     poisoned: bool,
+    /// As of the last commit.
+    format: u32,
+    deferred: Deferred,
+    /// Length of the file as of the last transaction, free pages included.
+    used_bytes: u64,
+    tuning: Tuning,
     seals: Seals,
     clock: SystemClock,
 }
@@ -94,6 +110,10 @@ impl LmdbStore {
             env: None,
             verified: false,
             poisoned: false,
+            format: FORMAT,
+            deferred: Deferred::default(),
+            used_bytes: 0,
+            tuning: Tuning::default(),
             seals: Seals::new(),
             clock: SystemClock::new(),
         })
@@ -126,7 +146,7 @@ impl LmdbStore {
         let mut env = Env::open(&making, options).map_err(failed)?;
         for _ in 0..2 {
             let mut txn = env.begin().map_err(failed)?;
-            let meta = txn.table(&name_of(Keyspace::Meta)).map_err(failed)?;
+            let meta = txn.table(&name_of(Keyspace::Meta.into())).map_err(failed)?;
             let mut format = FORMAT.to_le_bytes().to_vec();
             self.seals.seal(Keyspace::Meta, FORMAT_KEY, &mut format);
             txn.put(meta, FORMAT_KEY, &format).map_err(failed)?;
@@ -145,13 +165,17 @@ impl LmdbStore {
 
     fn verify_file(&mut self, on_row: OnRow<'_>) -> Result<(u64, bool), StoreError> {
         let (file, fresh) = self.file()?;
-        let rows = image::verify(&self.file_path, &file, on_row)?;
+        let found = image::verify(&self.file_path, &file, on_row)?;
+        self.format = found.format;
+        self.used_bytes = file.len().map_err(StoreError::fault(&self.file_path, "length"))?;
+        let rows = found.rows;
+        self.deferred.found(found);
         self.verified = true;
         Ok((rows, fresh))
     }
 
-    /// The environment with room for a write.
-    fn env(&mut self) -> Result<&mut Env, StoreError> {
+    /// The environment with room for a transaction that adds so many bytes at most.
+    fn env(&mut self, room: u64) -> Result<&mut Env, StoreError> {
         let failed = |error| lmdb_error(&self.file_path, "map", None, error);
         let mut env = if let Some(env) = self.env.take() {
             env
@@ -161,8 +185,9 @@ impl LmdbStore {
             Env::open(&self.directory, options).map_err(failed)?
         };
         let used = env.used_pages().map_err(failed)?.saturating_mul(page_len() as u64);
-        let needed = used.saturating_mul(4).saturating_add(self.options.headroom_bytes);
-        if needed > self.options.map_bytes {
+        self.used_bytes = used;
+        let needed = used.saturating_add(room).saturating_add(self.options.headroom_bytes);
+        if needed > self.options.map_bytes && !self.tuning.is_map_fixed {
             let map_bytes = needed.max(self.options.map_bytes.saturating_mul(2));
             env.set_map_bytes(map_bytes).map_err(failed)?;
             tracing::info!(bytes = map_bytes, "checkpoint map grown");
@@ -171,31 +196,46 @@ impl LmdbStore {
         Ok(self.env.insert(env))
     }
 
-    fn write_all(
+    /// Runs `work` in a transaction of its own, which is durable when this returns. Returns the time of the commit too.
+    fn transact<T>(
         &mut self,
-        changes: &mut dyn Iterator<Item = Change>,
-    ) -> Result<(Written, u64), StoreError> {
-        if !self.verified {
-            self.verify()?;
-        }
-        let began_us = self.clock.monotonic_us();
-        let path = self.file_path.clone();
-        self.env()?;
-        let (Some(env), seals) = (&mut self.env, &self.seals) else {
+        room: Room,
+        work: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError>,
+    ) -> Result<(T, i64), StoreError> {
+        self.env(room.bytes())?;
+        let (Some(env), seals, path) = (&mut self.env, &self.seals, &self.file_path) else {
             return Err(StoreError::Poisoned);
         };
-        let failed = |error| lmdb_error(&path, "begin", None, error);
-        let txn = env.begin().map_err(failed)?;
-        let mut writer = Writer::begin(&path, txn, seals)?;
-        for change in changes {
-            writer.change(change)?;
+        let txn = env.begin().map_err(|error| lmdb_error(path, "begin", None, error))?;
+        let mut writer = Writer::begin(path, txn, seals)?;
+        if self.format != FORMAT {
+            writer.put_format()?;
         }
-        let (mut written, dirty_pages, txn) = writer.finish()?;
-        let put_us = self.clock.monotonic_us();
-        txn.commit().map_err(|error| lmdb_error(&path, "commit", None, error))?;
-        written.put_us = put_us - began_us;
-        written.commit_us = self.clock.monotonic_us() - put_us;
-        Ok((written, dirty_pages))
+        let done = work(&mut writer)?;
+        let dirty_pages = writer.dirty_pages();
+        let txn = writer.finish()?;
+        let began_us = self.clock.monotonic_us();
+        txn.commit().map_err(|error| lmdb_error(path, "commit", None, error))?;
+        self.format = FORMAT;
+        let took_us = self.clock.monotonic_us() - began_us;
+        if dirty_pages > DIRTY_PAGES_KEPT {
+            self.give_back_memory();
+        }
+        Ok((done, took_us))
+    }
+
+    fn give_back_memory(&mut self) {
+        self.env = None;
+        trim_memory();
+    }
+
+    /// What a failed call leaves behind.
+    fn settle<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if result.as_ref().is_err_and(StoreError::poisons) {
+            self.poisoned = true;
+            self.env = None;
+        }
+        result
     }
 }
 
@@ -210,22 +250,15 @@ impl Checkpoint for LmdbStore {
             return Err(StoreError::Poisoned);
         }
         let result = self.write_all(changes);
-        match result {
-            Ok((written, dirty_pages)) => {
-                if dirty_pages > DIRTY_PAGES_KEPT {
-                    self.env = None;
-                    trim_memory();
-                }
-                Ok(written)
-            }
-            Err(error) => {
-                if error.poisons() {
-                    self.poisoned = true;
-                    self.env = None;
-                }
-                Err(error)
-            }
+        self.settle(result)
+    }
+
+    fn merge(&mut self) -> Result<Merged, StoreError> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned);
         }
+        let result = self.merge_some();
+        self.settle(result)
     }
 
     /// Copied by the system, which shares the blocks where the file system can. LMDB writes with plain writes and only
@@ -244,92 +277,34 @@ impl Checkpoint for LmdbStore {
     fn verify(&mut self) -> Result<u64, StoreError> {
         Ok(self.verify_file(&mut |_, _, _| Ok(()))?.0)
     }
-}
 
-/// One transaction's changes, with the counts that go with them.
-struct Writer<'w> {
-    path: &'w Path,
-    txn: Txn<'w>,
-    tables: Vec<(Keyspace, Table)>,
-    seals: &'w Seals,
-    sums: Sums,
-    written: Written,
-    /// At most this many, but for branch pages.
-    dirty_pages: u64,
-}
-
-impl<'w> Writer<'w> {
-    fn begin(path: &'w Path, mut txn: Txn<'w>, seals: &'w Seals) -> Result<Self, StoreError> {
-        let mut tables = Vec::new();
-        for keyspace in Keyspace::ALL {
-            let table = txn.table(&name_of(keyspace));
-            let failed = |error| lmdb_error(path, "open table", Some((keyspace, &[])), error);
-            tables.push((keyspace, table.map_err(failed)?));
-        }
-        let (sums, written) = (Sums::new(), Written::default());
-        let mut writer = Self { path, txn, tables, seals, sums, written, dirty_pages: 0 };
-        let damaged = || writer.damaged(Keyspace::Meta, SUMS_KEY);
-        let stored = writer.get(Keyspace::Meta, SUMS_KEY)?.ok_or_else(damaged)?;
-        let value = seals.open(Keyspace::Meta, SUMS_KEY, stored).ok_or_else(damaged)?.0;
-        writer.sums = Sums::decode(value).ok_or_else(damaged)?;
-        Ok(writer)
+    fn scrub(&mut self, place: &mut ScrubPlace, rows: u64) -> Result<u64, StoreError> {
+        let (file, _) = self.file()?;
+        image::scrub(&self.file_path, &file, place, rows)
     }
 
-    fn change(&mut self, change: Change) -> Result<(), StoreError> {
-        check_key(&change)?;
-        let Change { keyspace, key, value } = change;
-        if let Some(old) = self.get(keyspace, &key)? {
-            let opened = self.seals.open(keyspace, &key, old);
-            let (_, checksum) = opened.ok_or_else(|| self.damaged(keyspace, &key))?;
-            self.sums.subtract(keyspace, checksum);
+    fn compare(&mut self, rows: &[StoredRow], is_same: IsSame<'_>) -> Result<u64, StoreError> {
+        if self.poisoned || !self.verified {
+            return Err(StoreError::Poisoned);
         }
-        self.written.rows += 1;
-        self.written.bytes += key.len() as u64;
-        self.dirty_pages += 1;
-        let table = self.table(keyspace)?;
-        let path = self.path;
-        let failed = |operation| {
-            let place = Some((keyspace, key.as_slice()));
-            move |error| lmdb_error(path, operation, place, error)
+        let deferred = &self.deferred;
+        let is_in_table = |row: &&StoredRow| !deferred.has(row.keyspace, &row.key);
+        let rows: Vec<&StoredRow> = rows.iter().filter(is_in_table).collect();
+        self.env(0)?;
+        let (Some(env), seals, path) = (&mut self.env, &self.seals, &self.file_path) else {
+            return Err(StoreError::Poisoned);
         };
-        match value {
-            Some(mut stored) => {
-                stored.reserve_exact(SEAL_LEN);
-                let checksum = self.seals.seal(keyspace, &key, &mut stored);
-                self.sums.add(keyspace, checksum);
-                self.written.bytes += stored.len() as u64;
-                self.dirty_pages += (stored.len() / page_len()) as u64;
-                self.txn.put(table, &key, &stored).map_err(failed("put"))
+        let txn = env.begin().map_err(|error| lmdb_error(path, "begin", None, error))?;
+        let reader = Writer::begin(path, txn, seals)?;
+        for row in &rows {
+            if !is_same(row, reader.value(row.keyspace, &row.key)?) {
+                let reason = "has a row that differs from the one in memory, so one of the two is \
+                              damaged; a start verifies the file and makes memory from it";
+                let table = row.keyspace.into();
+                return Err(StoreError::row_damage(path, table, &row.key, reason.to_owned()));
             }
-            None => self.txn.delete(table, &key).map_err(failed("delete")),
         }
-    }
-
-    fn finish(mut self) -> Result<(Written, u64, Txn<'w>), StoreError> {
-        self.sums.commit = self.txn.commit_number();
-        let table = self.table(Keyspace::Meta)?;
-        let put = put_sums(&mut self.txn, table, &self.sums, self.seals);
-        put.map_err(|error| lmdb_error(self.path, "put", None, error))?;
-        Ok((self.written, self.dirty_pages, self.txn))
-    }
-
-    fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
-        let got = self.txn.get(self.table(keyspace)?, key);
-        got.map_err(|error| lmdb_error(self.path, "get", Some((keyspace, key)), error))
-    }
-
-    fn table(&self, keyspace: Keyspace) -> Result<Table, StoreError> {
-        let found = self.tables.iter().find(|(known, _)| *known == keyspace);
-        found.map(|(_, table)| *table).ok_or_else(|| self.damaged(keyspace, &[]))
-    }
-
-    fn damaged(&self, keyspace: Keyspace, key: &[u8]) -> StoreError {
-        StoreError::Damage {
-            path: self.path.to_owned(),
-            keyspace: Some(keyspace),
-            key: key.to_vec(),
-            reason: "has a row that fails its checksum".to_owned(),
-        }
+        Ok(rows.len() as u64)
     }
 }
 
@@ -339,9 +314,9 @@ fn put_sums(txn: &mut Txn<'_>, meta: Table, sums: &Sums, seals: &Seals) -> Resul
     txn.put(meta, SUMS_KEY, &stored)
 }
 
-fn name_of(keyspace: Keyspace) -> CString {
+fn name_of(table: TableName) -> CString {
     // A name with a zero byte would end there; none has one.
-    CString::new(keyspace.name()).unwrap_or_default()
+    CString::new(table.name()).unwrap_or_default()
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {
@@ -360,19 +335,19 @@ fn lock(path: &Path) -> Result<File, StoreError> {
 fn lmdb_error(
     path: &Path,
     operation: &'static str,
-    place: Option<(Keyspace, &[u8])>,
+    place: Option<(TableName, &[u8])>,
     error: LmdbError,
 ) -> StoreError {
     let path = path.to_owned();
     match error {
         LmdbError::Damaged(text) => StoreError::Damage {
             path,
-            keyspace: place.map(|(keyspace, _)| keyspace),
+            keyspace: place.and_then(|(table, _)| table.keyspace()),
             key: place.map_or_else(Vec::new, |(_, key)| key.to_vec()),
             reason: format!("has a page that LMDB refuses: {text}"),
         },
         LmdbError::MapFull => {
-            let source = std::io::Error::other("more than three times the file in one write");
+            let source = std::io::Error::other("a transaction outgrew the map made for it");
             StoreError::Fault { path, operation, source }
         }
         LmdbError::System(source) => StoreError::Fault { path, operation, source },

@@ -8,8 +8,9 @@
 //!
 //! The key and the table are in it, so a right value in a wrong place fails too.
 
-use queen_state::Keyspace;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::table::TableName;
 
 /// The letters `QUEENSV1`.
 const FORMAT_SEED: u64 = 0x5155_4545_4E53_5631;
@@ -24,25 +25,25 @@ pub fn keyspace_seed(name: &str) -> u64 {
 
 /// The seeds of all tables, computed once.
 pub(crate) struct Seals {
-    seeds: Vec<(Keyspace, u64)>,
+    seeds: Vec<(TableName, u64)>,
 }
 
 impl Seals {
     pub(crate) fn new() -> Self {
-        let seed = |keyspace: Keyspace| (keyspace, keyspace_seed(keyspace.name()));
-        Self { seeds: Keyspace::ALL.into_iter().map(seed).collect() }
+        let seed = |table: TableName| (table, keyspace_seed(table.name()));
+        Self { seeds: TableName::all().map(seed).collect() }
     }
 
     /// The checksum of a value in its place.
-    pub(crate) fn checksum(&self, keyspace: Keyspace, key: &[u8], value: &[u8]) -> u64 {
-        let known = self.seeds.iter().find(|(known, _)| *known == keyspace);
-        let seed = known.map_or_else(|| keyspace_seed(keyspace.name()), |(_, seed)| *seed);
+    pub(crate) fn checksum(&self, table: TableName, key: &[u8], value: &[u8]) -> u64 {
+        let known = self.seeds.iter().find(|(known, _)| *known == table);
+        let seed = known.map_or_else(|| keyspace_seed(table.name()), |(_, seed)| *seed);
         xxh3_64_with_seed(value, xxh3_64_with_seed(key, seed))
     }
 
     /// Appends the checksum to a value; returns it.
-    pub(crate) fn seal(&self, keyspace: Keyspace, key: &[u8], value: &mut Vec<u8>) -> u64 {
-        let checksum = self.checksum(keyspace, key, value);
+    pub(crate) fn seal(&self, table: impl Into<TableName>, key: &[u8], value: &mut Vec<u8>) -> u64 {
+        let checksum = self.checksum(table.into(), key, value);
         value.extend_from_slice(&checksum.to_le_bytes());
         checksum
     }
@@ -50,18 +51,20 @@ impl Seals {
     /// The value and its checksum, or `None` when the stored bytes are not what was sealed in this place.
     pub(crate) fn open<'v>(
         &self,
-        keyspace: Keyspace,
+        table: impl Into<TableName>,
         key: &[u8],
         stored: &'v [u8],
     ) -> Option<(&'v [u8], u64)> {
         let (value, checksum) = stored.split_last_chunk::<SEAL_LEN>()?;
         let checksum = u64::from_le_bytes(*checksum);
-        (self.checksum(keyspace, key, value) == checksum).then_some((value, checksum))
+        (self.checksum(table.into(), key, value) == checksum).then_some((value, checksum))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use queen_state::Keyspace;
+
     use super::*;
 
     fn checksum(name: &str, key: &[u8], value: &[u8]) -> u64 {

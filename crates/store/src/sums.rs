@@ -15,13 +15,16 @@ use queen_state::Keyspace;
 use crate::checkpoint::Change;
 use crate::error::StoreError;
 use crate::seal::keyspace_seed;
+use crate::table::TableName;
 
 /// Key of the format row.
 pub(crate) const FORMAT_KEY: &[u8] = b"store_format";
 /// Key of the row of counts and sums.
 pub(crate) const SUMS_KEY: &[u8] = b"store_sums";
 /// The format that this build writes and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
+///
+/// 1 had no delta; the first write makes it 2.
+pub(crate) const FORMAT: u32 = 2;
 
 const OWN_PREFIX: &[u8] = b"store_";
 const KEY_LEN_MAX: usize = 511;
@@ -43,35 +46,35 @@ struct TableSum {
 impl Sums {
     pub(crate) fn new() -> Self {
         let table =
-            |keyspace: Keyspace| TableSum { seed: keyspace_seed(keyspace.name()), rows: 0, sum: 0 };
-        Self { commit: 0, tables: Keyspace::ALL.into_iter().map(table).collect() }
+            |table: TableName| TableSum { seed: keyspace_seed(table.name()), rows: 0, sum: 0 };
+        Self { commit: 0, tables: TableName::all().map(table).collect() }
     }
 
     /// Counts a row in.
-    pub(crate) fn add(&mut self, keyspace: Keyspace, checksum: u64) {
-        if let Some(table) = self.table_mut(keyspace) {
+    pub(crate) fn add(&mut self, table: impl Into<TableName>, checksum: u64) {
+        if let Some(table) = self.table_mut(table.into()) {
             table.rows = table.rows.wrapping_add(1);
             table.sum = table.sum.wrapping_add(checksum);
         }
     }
 
     /// Counts a row out.
-    pub(crate) fn subtract(&mut self, keyspace: Keyspace, checksum: u64) {
-        if let Some(table) = self.table_mut(keyspace) {
+    pub(crate) fn subtract(&mut self, table: impl Into<TableName>, checksum: u64) {
+        if let Some(table) = self.table_mut(table.into()) {
             table.rows = table.rows.wrapping_sub(1);
             table.sum = table.sum.wrapping_sub(checksum);
         }
     }
 
-    pub(crate) fn rows(&self, keyspace: Keyspace) -> u64 {
-        let seed = keyspace_seed(keyspace.name());
+    pub(crate) fn rows(&self, table: impl Into<TableName>) -> u64 {
+        let seed = keyspace_seed(table.into().name());
         self.tables.iter().find(|table| table.seed == seed).map_or(0, |table| table.rows)
     }
 
     /// The first table in which counts or sums differ.
-    pub(crate) fn difference(&self, other: &Self) -> Option<Keyspace> {
-        Keyspace::ALL.into_iter().find(|keyspace| {
-            let seed = keyspace_seed(keyspace.name());
+    pub(crate) fn difference(&self, other: &Self) -> Option<TableName> {
+        TableName::all().find(|table| {
+            let seed = keyspace_seed(table.name());
             let of = |sums: &Self| sums.tables.iter().find(|table| table.seed == seed).copied();
             of(self) != of(other)
         })
@@ -106,8 +109,8 @@ impl Sums {
         Some(sums)
     }
 
-    fn table_mut(&mut self, keyspace: Keyspace) -> Option<&mut TableSum> {
-        let seed = keyspace_seed(keyspace.name());
+    fn table_mut(&mut self, table: TableName) -> Option<&mut TableSum> {
+        let seed = keyspace_seed(table.name());
         self.tables.iter_mut().find(|table| table.seed == seed)
     }
 }
@@ -145,7 +148,7 @@ mod tests {
         let bytes = sums.encode();
         assert_eq!(Sums::decode(&bytes).as_ref(), Some(&sums));
         assert_eq!(sums.rows(Keyspace::Meta), 2);
-        assert_eq!(sums.difference(&Sums::new()), Some(Keyspace::Meta));
+        assert_eq!(sums.difference(&Sums::new()), Some(Keyspace::Meta.into()));
         assert_eq!(Sums::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(Sums::decode(&bytes[..8]).unwrap().rows(Keyspace::Meta), 0, "an older build");
         let mut foreign = bytes;

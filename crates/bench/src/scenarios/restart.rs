@@ -52,7 +52,7 @@ pub(super) async fn restart(bed: &Bed<'_>) -> anyhow::Result<Line> {
     Ok(line)
 }
 
-fn kill(pid: u32) -> anyhow::Result<()> {
+pub(super) fn kill(pid: u32) -> anyhow::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     ensure!(pid.is_some(), "no process id");
     if let Some(pid) = pid {
@@ -62,7 +62,7 @@ fn kill(pid: u32) -> anyhow::Result<()> {
 }
 
 /// Starts the server again and pushes until one push is confirmed.
-async fn first_push(
+pub(super) async fn first_push(
     bed: &Bed<'_>,
     scratch: &Scratch,
     messages: u64,

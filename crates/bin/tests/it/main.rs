@@ -11,6 +11,7 @@ mod examine;
 mod program;
 mod reads;
 mod security;
+mod store_scrub;
 mod tenants;
 
 use std::process::{Command, Output};

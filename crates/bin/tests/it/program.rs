@@ -81,9 +81,14 @@ impl Program {
     }
 
     /// Stops it as an operator does; everything it logged.
-    pub(crate) fn stop(mut self) -> (ExitStatus, Vec<String>) {
+    pub(crate) fn stop(self) -> (ExitStatus, Vec<String>) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.end()
+    }
+
+    /// Waits until it ends by itself; everything it logged.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
         let status = self.child.wait().unwrap();
         self.log.extend(self.lines.iter());
         (status, std::mem::take(&mut self.log))

@@ -14,7 +14,7 @@ use queen_broker::cycle::CycleLimits;
 use queen_broker::prepare::MintIds;
 use queen_broker::{
     Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
-    StartError,
+    StartError, StoreScrubPace,
 };
 use queen_io::{Clock, Disk, ManualClock, SimDisk};
 use queen_model::{OptionsPatch, Patch};
@@ -228,6 +228,7 @@ fn options(shards: Shards) -> NodeOptions {
         durable_every_bytes: 1 << 20,
         lookup_threads: 1,
         scrub: ScrubPace::default(),
+        store_scrub: StoreScrubPace::default(),
         space: SpaceLimits::default(),
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn walk(
     order: KeyOrder,
     visit: Visit<'_>,
 ) -> Result<(), StoreError> {
-    let mut walk = Walk { pages, last, order, before: None, found: Found::default() };
+    let (from, left) = (None, u64::MAX);
+    let mut walk = Walk { pages, last, order, from, left, before: None, found: Found::default() };
     if let Some(root) = tree.root {
         if tree.depth == 0 || tree.depth > DEPTH_MAX {
             return Err(walk.pages.damage("has a tree of impossible depth"));
@@ -59,6 +60,25 @@ pub(super) fn walk(
     Ok(())
 }
 
+/// Walks up to `rows` rows of a tree whose keys are bytes, from the first one above `after`. Shape: rules I2 to I4 of the
+/// pages that lie there.
+pub(super) fn walk_some(
+    pages: &mut Pages,
+    tree: Tree,
+    last: u64,
+    after: Option<&[u8]>,
+    rows: u64,
+    visit: Visit<'_>,
+) -> Result<(), StoreError> {
+    let Some(root) = tree.root else { return Ok(()) };
+    let (order, from, left) = (KeyOrder::Bytes, after.map(<[u8]>::to_vec), rows);
+    let mut walk = Walk { pages, last, order, from, left, before: None, found: Found::default() };
+    if tree.depth == 0 || tree.depth > DEPTH_MAX {
+        return Err(walk.pages.damage("has a tree of impossible depth"));
+    }
+    walk.page(root, tree.depth, Bounds { low: None, high: None }, visit)
+}
+
 #[derive(Default)]
 struct Found {
     branch_pages: u64,
@@ -71,6 +91,10 @@ struct Walk<'w> {
     pages: &'w mut Pages,
     last: u64,
     order: KeyOrder,
+    /// Rows up to this key are passed over.
+    from: Option<Vec<u8>>,
+    /// Rows that are still wanted.
+    left: u64,
     before: Option<Vec<u8>>,
     found: Found,
 }
@@ -135,6 +159,13 @@ impl Walk<'_> {
             if next.is_some_and(|next| self.outside(next, bounds)) {
                 return Err(self.bad_page(number));
             }
+            if self.left == 0 {
+                return Ok(());
+            }
+            if next.is_some_and(|next| self.is_passed(next)) {
+                low = next;
+                continue;
+            }
             self.page(node.number, depth - 1, Bounds { low, high }, visit)?;
             low = next;
         }
@@ -155,6 +186,10 @@ impl Walk<'_> {
         if !ordered || !whole || node.key.is_empty() || self.outside(node.key, bounds) {
             return Err(self.bad_page(number));
         }
+        if self.left == 0 || self.is_passed(node.key) {
+            return Ok(());
+        }
+        self.left -= 1;
         self.found.rows += 1;
         let before = self.before.get_or_insert_default();
         before.clear();
@@ -167,6 +202,10 @@ impl Walk<'_> {
             return visit(Row { key: node.key, value: &value, subtree: false });
         }
         visit(Row { key: node.key, value: node.value, subtree: node.flags == SUBTREE })
+    }
+
+    fn is_passed(&self, key: &[u8]) -> bool {
+        self.from.as_deref().is_some_and(|from| key <= from)
     }
 
     fn outside(&self, key: &[u8], bounds: Bounds<'_>) -> bool {
