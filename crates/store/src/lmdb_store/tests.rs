@@ -81,6 +81,10 @@ impl Checkpoint for Eager {
         Ok(written)
     }
 
+    fn copy_image(&mut self, to: &Path) -> Result<&'static str, StoreError> {
+        self.0.copy_image(to)
+    }
+
     fn verify(&mut self) -> Result<u64, StoreError> {
         self.0.verify()
     }
