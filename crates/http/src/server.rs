@@ -146,19 +146,24 @@ impl<A: Api> Connection<A> {
             debug!(%error, "TCP_NODELAY not set");
         }
         let activity = Arc::new(Activity::default());
-        let deadlines = Deadlines { head: options.head_timeout, idle: options.idle_timeout };
+        let deadlines = Deadlines {
+            linger_bytes: app.options.body_bytes_max,
+            head: options.head_timeout,
+            idle: options.idle_timeout,
+        };
         let stream = TimedStream::new(stream, Arc::clone(&activity), deadlines);
         let (told, of_service) = (phase.clone(), Arc::clone(&activity));
         let service = service_fn(move |request: Request<Incoming>| {
             let waits = request.uri().path().starts_with(POPS);
             let running = of_service.start(request.version() == Version::HTTP_2, waits);
             let (app, mut told) = (Arc::clone(&app), told.clone());
+            let taker = Arc::clone(&of_service.taker);
             async move {
                 let stopping = async move {
                     // A lost sender is a server that is gone: a stop too.
                     drop(told.wait_for(|phase| *phase != Phase::Serving).await);
                 };
-                let answer = app.handle(request, stopping).await;
+                let answer = app.handle(request, &taker, stopping).await;
                 drop(running);
                 Ok::<_, Infallible>(answer)
             }
@@ -170,6 +175,10 @@ impl<A: Api> Connection<A> {
                     if let Err(error) = result {
                         debug!(error = %error, "connection ended");
                     }
+                    break;
+                }
+                () = activity.taker.ended() => {
+                    debug!("connection ended: its client takes no answer, and others wait for room");
                     break;
                 }
                 changed = phase.changed() => match (changed, *phase.borrow_and_update()) {

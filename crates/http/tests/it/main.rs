@@ -3,6 +3,7 @@
 
 mod auth;
 mod binary;
+mod ceilings;
 mod changes;
 mod errors;
 mod fake;
