@@ -49,6 +49,8 @@ pub(crate) struct Activity {
     in_head: AtomicBool,
     /// The client takes no more of an answer now.
     is_write_blocked: AtomicBool,
+    /// The last answer left a part of its request unread.
+    pub(crate) leaves_unread: AtomicBool,
     /// What the client takes.
     pub(crate) taker: Arc<Taker>,
 }
@@ -206,8 +208,11 @@ impl TimedStream {
         Poll::Pending
     }
 
-    /// Reads and discards until the client ends too, when there is something to discard at all.
+    /// Reads and discards until the client ends too, when there is something to discard at all, or more is to come.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.linger.is_none() && self.activity.leaves_unread.load(Ordering::Relaxed) {
+            self.linger = Some(Linger { until: Instant::now() + LINGER, bytes: 0 });
+        }
         let mut space = [MaybeUninit::uninit(); 8192];
         loop {
             let mut buffer = ReadBuf::uninit(&mut space);

@@ -9,9 +9,11 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::CONNECTION;
 use hyper::service::service_fn;
 use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -157,13 +159,16 @@ impl<A: Api> Connection<A> {
             let waits = request.uri().path().starts_with(POPS);
             let running = of_service.start(request.version() == Version::HTTP_2, waits);
             let (app, mut told) = (Arc::clone(&app), told.clone());
-            let taker = Arc::clone(&of_service.taker);
+            let activity = Arc::clone(&of_service);
             async move {
                 let stopping = async move {
                     // A lost sender is a server that is gone: a stop too.
                     drop(told.wait_for(|phase| *phase != Phase::Serving).await);
                 };
-                let answer = app.handle(request, &taker, stopping).await;
+                let answer = app.handle(request, &activity.taker, stopping).await;
+                if answer.headers().contains_key(CONNECTION) {
+                    activity.leaves_unread.store(true, Ordering::Relaxed);
+                }
                 drop(running);
                 Ok::<_, Infallible>(answer)
             }

@@ -97,6 +97,20 @@ async fn a_client_that_sends_all_of_a_large_question_sees_the_refusal() {
     assert_eq!(Reply::parse(&answer).status, 413);
 }
 
+#[tokio::test]
+async fn a_refused_client_may_go_on_sending() {
+    let node = large_node().await;
+    let mut stream = node.connect().await;
+    let head = "POST /api/v1/fetch HTTP/1.1\r\nHost: q\r\nContent-Length: 8388608\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The answer is there before the first byte of the body has left.
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 413");
+    stream.write_all(&vec![b' '; 8 << 20]).await.unwrap();
+    stream.read_to_end(&mut answer).await.unwrap();
+}
+
 fn message(bytes: usize) -> Message {
     Message {
         offset: Offset(0),
