@@ -320,7 +320,7 @@ mod tests {
     async fn who_waits_gets_what_is_given_back() {
         let budget = budget(Duration::MAX);
         let budget =
-            AnswerBudget::of(Limits { room_wait: Duration::from_secs(3600), ..budget.0.limits });
+            AnswerBudget::of(Limits { room_wait: Duration::from_hours(1), ..budget.0.limits });
         let all = budget.force(&taker(), 800 * KIB);
         let (of_waiter, asking) = (budget.clone(), taker());
         let waiter =

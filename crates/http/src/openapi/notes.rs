@@ -3,6 +3,7 @@
 use crate::routes::Op;
 
 /// A paragraph or more about an operation, in Markdown; empty where the shape says it all.
+#[expect(clippy::too_many_lines, reason = "a table of texts")]
 pub(crate) const fn notes(op: Op) -> &'static str {
     match op {
         Op::Push => {

@@ -30,7 +30,7 @@ async fn large_node() -> Node {
 
 fn assert_too_large(reply: &Reply, text: &str) {
     assert_eq!(reply.status, 413, "{reply:.200?}");
-    assert_eq!(reply.json()["code"], "too_large");
+    assert!(reply.body.contains(r#""code":"too_large""#), "{}", reply.body);
     assert!(reply.body.contains(text), "{}", reply.body);
 }
 
