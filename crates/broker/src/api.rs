@@ -13,6 +13,7 @@ mod messages;
 mod overview;
 mod queues;
 mod reads;
+mod rendered;
 mod transaction;
 
 use std::future::Future;
@@ -43,6 +44,7 @@ pub use messages::{
 pub use overview::{Label, LabelSummary, Overview, Spread};
 pub use queues::{Counts, PartitionSummary, QueueDetail, QueueSummary};
 pub use reads::Reads;
+pub use rendered::{MESSAGE_JSON_MAX, escaped_len};
 pub use transaction::{
     PositionSet, Rollback, RollbackReason, Transaction, TransactionAck, TransactionAnswer,
 };
@@ -121,6 +123,15 @@ pub enum PushBatch<'a> {
 }
 
 impl PushBatch<'_> {
+    /// Bytes of its messages, with something for each.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Items(items) => items.iter().map(|item| item.payload.len() + 128).sum(),
+            Self::Framed(groups, _) => groups.iter().map(|group| group.frames.len()).sum(),
+        }
+    }
+
     /// Whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -193,7 +204,7 @@ pub struct PopRequest {
     pub target: PopTarget,
     /// Group name; `QUEUE_MODE` when the request names none.
     pub group: String,
-    /// Messages at most, at least 1; `None` takes the default, or what the autopilot chooses.
+    /// Messages at most, 1..=[`BATCH_MAX`]; `None` takes the default, or what the autopilot chooses.
     pub batch: Option<u32>,
     /// Partitions at most, 1..=64; `None` as with the batch. Ignored when pinned.
     pub partitions: Option<u32>,
@@ -216,6 +227,8 @@ pub struct PopRequest {
     pub frames: bool,
 }
 
+/// Messages of a pop at most.
+pub const BATCH_MAX: u32 = 10_000;
 /// Messages of a pop that names no batch.
 pub const BATCH_DEFAULT: u32 = 200;
 /// Partitions of a pop that names no number.

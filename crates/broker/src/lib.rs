@@ -14,6 +14,7 @@ pub mod lookup;
 pub mod machine;
 pub mod metrics;
 mod node;
+pub mod offload;
 pub mod prepare;
 mod reclaim;
 pub mod recover;

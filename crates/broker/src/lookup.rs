@@ -16,7 +16,7 @@ use queen_record::ids::{LogId, Offset, PartitionId, QueueId, TxHash};
 use queen_state::{Partition, State};
 
 use crate::cipher::{CipherError, Vault};
-pub use claims::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom};
+pub use claims::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom, Weight};
 
 /// Why the logs cannot answer. Never served as an empty answer.
 #[derive(Debug, thiserror::Error)]

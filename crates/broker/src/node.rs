@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use metrics::Recorder;
 use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
-use queen_qlog::OpenError;
+use queen_qlog::{OpenError, Qlog};
 use queen_raft::{LocalReplicator, ReplayError};
 use queen_reclaim::{Reclaimer, StateView};
 use queen_state::Queue;
@@ -231,9 +231,7 @@ impl Node {
             let stopped = background_stopped.clone();
             move || space::run(&shared, &*disk, &dir, &stopped)
         })?);
-        let view = StateView::new(shared.state.clone(), opened.qlog.layout());
-        let reclaimer =
-            Reclaimer::new(opened.qlog.clone(), Box::new(view), clock.clone(), options.reclaim);
+        let reclaimer = reclaimer(&shared, &opened.qlog, clock.clone(), options.reclaim);
         others.push(spawn("reclaim", {
             let (shared, stopped) = (shared.clone(), background_stopped.clone());
             move || reclaim::run(&shared, reclaimer, &stopped)
@@ -332,6 +330,16 @@ impl Drop for Node {
             drop(self.join());
         }
     }
+}
+
+fn reclaimer(
+    shared: &Shared,
+    qlog: &Qlog,
+    clock: Arc<dyn Clock>,
+    options: queen_reclaim::Options,
+) -> Reclaimer {
+    let view = StateView::new(shared.state.clone(), qlog.layout());
+    Reclaimer::new(qlog.clone(), Box::new(view), clock, options)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

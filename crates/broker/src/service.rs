@@ -33,6 +33,7 @@ use crate::cycle::{
 };
 use crate::inbox::NotTaken;
 use crate::lookup::frames_of;
+use crate::offload::offload;
 use crate::prepare::{MintIds, Prepared, prepare};
 
 /// Settings of the front door.
@@ -75,7 +76,9 @@ impl Broker {
             return Err(CallError::StorageFull);
         }
         let sealing = self.shared.reader.vault().sealing(&self.shared.state);
-        prepare(tenant, batch, &*self.ids, self.options.zstd_level, sealing)
+        offload(batch.bytes(), || {
+            prepare(tenant, batch, &*self.ids, self.options.zstd_level, sealing)
+        })
     }
 
     /// Sends a command and waits for its answer.
@@ -177,11 +180,14 @@ impl Api for Broker {
         guard.answered = !matches!(granted, Err(CallError::Timeout(_)));
         match granted {
             Ok(granted) if frames && granted.can_be_framed() => Ok(framed_answer_of(granted)),
-            Ok(granted) => answer_of(self.shared.reader.vault(), granted).inspect_err(|error| {
-                // What cannot be shown was not delivered: its lease goes back.
-                guard.answered = false;
-                self.shared.damaged_read(&error.to_string());
-            }),
+            Ok(granted) => {
+                offload(granted.stored_bytes(), || answer_of(self.shared.reader.vault(), granted))
+                    .inspect_err(|error| {
+                        // What cannot be shown was not delivered: its lease goes back.
+                        guard.answered = false;
+                        self.shared.damaged_read(&error.to_string());
+                    })
+            }
             // A pop changes nothing that its caller knows of: no answer in time means nothing was there.
             Err(CallError::Timeout(_)) => Ok(PopAnswer::default()),
             Err(error) => Err(error),

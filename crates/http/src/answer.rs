@@ -4,66 +4,17 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-/// Bytes of answers that their clients have not taken, at most: from there on nothing is read for another. Answers that are
-/// being made when it is reached still pass it, each by its own ceiling.
-const HELD_MAX: u64 = 256 << 20;
-/// An answer of at most these bytes fits the socket's own buffers and is not counted.
-const FREE_BYTES: u64 = 64 << 10;
-
-/// What large answers hold in memory until their clients took them.
-#[derive(Debug)]
-pub(crate) struct AnswerBudget {
-    held: Arc<AtomicU64>,
-    max: u64,
-}
-
-impl Default for AnswerBudget {
-    fn default() -> Self {
-        Self { held: Arc::default(), max: HELD_MAX }
-    }
-}
-
-impl AnswerBudget {
-    /// Whether no other answer should be made now.
-    pub(crate) fn is_full(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.max
-    }
-
-    /// Counts a body until its last byte was taken or given up.
-    pub(crate) fn hold(&self, body: &mut AnswerBody) {
-        // What is made while it is sent is bounded where it is made.
-        if body.left <= FREE_BYTES || body.pieces.is_some() {
-            return;
-        }
-        let last = body.rest.back_mut().unwrap_or(&mut body.first);
-        self.held.fetch_add(body.left, Ordering::Relaxed);
-        let held = Held { held: Arc::clone(&self.held), bytes: body.left };
-        // hyper lets go of the body before it has sent it, so the bytes themselves carry the count.
-        *last = Bytes::from_owner(Counted { bytes: std::mem::take(last), _held: held });
-    }
-}
-
-struct Held {
-    held: Arc<AtomicU64>,
-    bytes: u64,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
+use crate::budget::{AnswerBudget, FREE_BYTES, Room, Taker};
 
 struct Counted {
     bytes: Bytes,
-    _held: Held,
+    _room: Room,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -79,6 +30,8 @@ pub(crate) struct AnswerBody {
     rest: VecDeque<Bytes>,
     left: u64,
     pieces: Option<Pieces>,
+    /// Its part of the budget, if it was reserved.
+    room: Option<Room>,
 }
 
 /// What follows, or why nothing does.
@@ -93,7 +46,7 @@ impl AnswerBody {
     /// The slices, in order.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
         let left = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Self { first: Bytes::new(), rest: chunks.into(), left, pieces: None }
+        Self { first: Bytes::new(), rest: chunks.into(), left, pieces: None, room: None }
     }
 
     /// Pieces of `bytes` together, as they come.
@@ -118,6 +71,25 @@ impl AnswerBody {
         };
         self.left -= piece.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    /// The room that was reserved for it.
+    pub(crate) fn set_room(&mut self, room: Option<Room>) {
+        self.room = room;
+    }
+
+    /// Counts it against the budget until its last byte was taken or given up.
+    pub(crate) fn hold(&mut self, budget: &AnswerBudget, taker: &Arc<Taker>) {
+        let reserved = self.room.take();
+        // What is made while it is sent is bounded where it is made.
+        if self.left <= FREE_BYTES || self.pieces.is_some() {
+            return;
+        }
+        let room = reserved.unwrap_or_else(|| budget.force(taker, self.left));
+        room.settle(self.left);
+        let last = self.rest.back_mut().unwrap_or(&mut self.first);
+        // hyper lets go of the body before it has sent it, so the bytes themselves carry the count.
+        *last = Bytes::from_owner(Counted { bytes: std::mem::take(last), _room: room });
     }
 }
 
@@ -164,15 +136,16 @@ mod tests {
 
     #[test]
     fn a_large_answer_counts_until_its_bytes_are_gone() {
-        let budget = AnswerBudget { max: 100 << 10, ..AnswerBudget::default() };
+        let (budget, taker) = (AnswerBudget::default(), Arc::default());
         let mut small = AnswerBody::from(Bytes::from(vec![1; 64 << 10]));
-        budget.hold(&mut small);
-        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+        small.hold(&budget, &taker);
+        assert_eq!(budget.held(), 0);
 
         let chunks = vec![Bytes::from(vec![2; 90 << 10]), Bytes::from(vec![3; 10 << 10])];
         let mut large = AnswerBody::chunks(chunks);
-        budget.hold(&mut large);
-        assert!(budget.is_full());
+        large.set_room(Some(budget.force(&taker, 1 << 20)));
+        large.hold(&budget, &taker);
+        assert_eq!(budget.held(), 100 << 10);
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut sent = Vec::new();
         while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut large).poll_frame(&mut context) {
@@ -182,9 +155,8 @@ mod tests {
         assert!(sent[1].iter().all(|byte| *byte == 3));
         drop(large);
         // The writer still has them.
-        assert!(budget.is_full());
+        assert_eq!(budget.held(), 100 << 10);
         drop(sent);
-        assert!(!budget.is_full());
-        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.held(), 0);
     }
 }

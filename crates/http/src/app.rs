@@ -15,10 +15,10 @@ use queen_broker::api::{Admission, Api};
 use queen_record::ids::Tenant;
 use tracing::debug;
 
-use crate::answer::AnswerBudget;
 use crate::auth::{Denied, Level};
 use crate::binary::GroupReader;
 use crate::body::{self, BodyBudget, BodyLimit};
+use crate::budget::{AnswerBudget, FREE_BYTES, MIRROR_BYTES_MAX, Room, Taker};
 use crate::catch::catch;
 use crate::error::{Answer, ApiError};
 use crate::gate::Gate;
@@ -59,6 +59,8 @@ pub(crate) struct Call<'a, A> {
     pub(crate) query: Query<'a>,
     pub(crate) tenant: Tenant,
     pub(crate) bodies: &'a BodyBudget,
+    answers: &'a AnswerBudget,
+    taker: &'a Arc<Taker>,
     /// The subject of the caller's token, stamped on what is pushed; never taken from a body.
     pub(crate) sub: Option<String>,
 }
@@ -84,6 +86,29 @@ impl<A> Call<'_, A> {
         self.options.default_timeout.min(DEADLINE_MAX)
     }
 
+    /// Room for an answer of at most this many bytes, before it is rendered.
+    pub(crate) async fn room(&self, bytes: u64) -> Result<Option<Room>, ApiError> {
+        self.answers.reserve(self.taker, bytes).await
+    }
+
+    /// Waits until there is room for some answer, before anything is taken for it.
+    pub(crate) async fn some_room(&self) -> Result<(), ApiError> {
+        self.room(FREE_BYTES + 1).await.map(drop)
+    }
+
+    /// Room for the answer to what is done already.
+    pub(crate) async fn room_for_done(&self, bytes: u64) -> Option<Room> {
+        self.answers.insist(self.taker, bytes).await
+    }
+
+    /// Room for an answer with an element for each of the request, before any of it is done.
+    pub(crate) async fn mirror_room(&self, bytes: u64) -> Result<Option<Room>, ApiError> {
+        if bytes > MIRROR_BYTES_MAX {
+            return Err(ApiError::answer_too_large(bytes, MIRROR_BYTES_MAX));
+        }
+        self.room(bytes).await
+    }
+
     pub(crate) fn count(&self, counter: impl FnOnce(&HttpStats) -> &AtomicU64, count: usize) {
         stats::add(counter(&self.options.stats), count);
     }
@@ -101,6 +126,7 @@ impl<A: Api> App<A> {
     pub(crate) async fn handle<B>(
         &self,
         request: Request<B>,
+        taker: &Arc<Taker>,
         stopping: impl Future<Output = ()> + Send,
     ) -> Answer
     where
@@ -108,9 +134,9 @@ impl<A: Api> App<A> {
         B::Error: Display,
     {
         let (parts, body) = request.into_parts();
-        match catch(self.answer(&parts, body, stopping)).await {
+        match catch(self.answer(&parts, body, taker, stopping)).await {
             Ok(Ok(mut answer)) => {
-                self.answers.hold(answer.body_mut());
+                answer.body_mut().hold(&self.answers, taker);
                 answer
             }
             Ok(Err(error)) => {
@@ -125,6 +151,7 @@ impl<A: Api> App<A> {
         &self,
         parts: &Parts,
         body: B,
+        taker: &Arc<Taker>,
         stopping: impl Future<Output = ()> + Send,
     ) -> Result<Answer, ApiError>
     where
@@ -139,10 +166,6 @@ impl<A: Api> App<A> {
         let route = found?;
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
-        }
-        if route.spec.has_large_answers() && self.answers.is_full() {
-            // Its body stays unread, so the connection ends with it.
-            return Err(ApiError::answers_overloaded().closing());
         }
         let most = self.options.body_bytes_max;
         let limit = BodyLimit {
@@ -183,6 +206,8 @@ impl<A: Api> App<A> {
             tenant,
             sub,
             bodies: &self.bodies,
+            answers: &self.answers,
+            taker,
         };
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop((body.room, admission));

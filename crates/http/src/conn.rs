@@ -27,11 +27,14 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use crate::budget::Taker;
+
 /// How often the end of a client is looked for while unread bytes of it hide the event.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long, and for how many bytes, a closed connection is read so that its last answer arrives.
+/// How long a closed connection is read so that its last answer arrives.
 const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES_MAX: usize = 4 << 20;
+/// For how many bytes it is at least.
+const LINGER_BYTES_MIN: usize = 4 << 20;
 
 /// What the handlers and the socket of one connection tell each other, and the server.
 #[derive(Debug, Default)]
@@ -46,6 +49,10 @@ pub(crate) struct Activity {
     in_head: AtomicBool,
     /// The client takes no more of an answer now.
     is_write_blocked: AtomicBool,
+    /// The last answer left a part of its request unread.
+    pub(crate) leaves_unread: AtomicBool,
+    /// What the client takes.
+    pub(crate) taker: Arc<Taker>,
 }
 
 impl Activity {
@@ -89,9 +96,11 @@ impl Drop for Running {
     }
 }
 
-/// The deadlines of one connection.
+/// The limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
+    /// Bytes of a refused body that are still read, and thrown away: clients that send all of it first see the answer.
+    pub(crate) linger_bytes: usize,
     pub(crate) head: Duration,
     pub(crate) idle: Duration,
 }
@@ -169,7 +178,8 @@ impl TimedStream {
 
     fn has_tried_to_write(&mut self, poll: &Poll<io::Result<usize>>) {
         self.activity.is_write_blocked.store(poll.is_pending(), Ordering::Relaxed);
-        if matches!(poll, Poll::Ready(Ok(_))) {
+        if let Poll::Ready(Ok(bytes)) = poll {
+            self.activity.taker.took(*bytes);
             self.has_written();
         }
     }
@@ -198,8 +208,11 @@ impl TimedStream {
         Poll::Pending
     }
 
-    /// Reads and discards until the client ends too, when there is something to discard at all.
+    /// Reads and discards until the client ends too, when there is something to discard at all, or more is to come.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.linger.is_none() && self.activity.leaves_unread.load(Ordering::Relaxed) {
+            self.linger = Some(Linger { until: Instant::now() + LINGER, bytes: 0 });
+        }
         let mut space = [MaybeUninit::uninit(); 8192];
         loop {
             let mut buffer = ReadBuf::uninit(&mut space);
@@ -208,7 +221,7 @@ impl TimedStream {
                     let until = Instant::now() + LINGER;
                     let linger = self.linger.get_or_insert(Linger { until, bytes: 0 });
                     linger.bytes += buffer.filled().len();
-                    if linger.bytes > LINGER_BYTES_MAX {
+                    if linger.bytes > self.deadlines.linger_bytes.max(LINGER_BYTES_MIN) {
                         return Poll::Ready(());
                     }
                 }

@@ -8,6 +8,7 @@ use queen_model::Refusal;
 
 use crate::answer::AnswerBody;
 use crate::auth::Denied;
+use crate::budget::Room;
 use crate::json::Json;
 use crate::query::BadQuery;
 
@@ -116,6 +117,20 @@ impl ApiError {
         let shape = Shape::Coded("overloaded");
         let text = "overloaded: too many request bodies are in flight";
         Self::new(StatusCode::TOO_MANY_REQUESTS, shape, text).retry_after(1).closing()
+    }
+
+    /// 413: a call with more elements than it may have.
+    pub(crate) fn too_many(what: &str, max: usize) -> Self {
+        let text = format!("at most {max} {what} in one call: send the rest in another");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Shape::Coded("too_large"), text)
+    }
+
+    /// 413: the answer would have an element for each of the request, and be too large.
+    pub(crate) fn answer_too_large(bytes: u64, max: u64) -> Self {
+        let text = format!(
+            "nothing was done: the answer could have {bytes} bytes, and {max} are the most: send fewer at a time"
+        );
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, Shape::Coded("too_large"), text)
     }
 
     /// 429: answers that their clients do not take leave no room for another.
@@ -270,6 +285,18 @@ pub(crate) fn json(status: StatusCode, body: Json) -> Answer {
 /// 200 with a JSON body.
 pub(crate) fn ok(body: Json) -> Answer {
     json(StatusCode::OK, body)
+}
+
+/// 200 with a JSON body for which room was reserved.
+pub(crate) fn ok_in(room: Option<Room>, body: Json) -> Answer {
+    json_in(StatusCode::OK, room, body)
+}
+
+/// A JSON answer for which room was reserved.
+pub(crate) fn json_in(status: StatusCode, room: Option<Room>, body: Json) -> Answer {
+    let mut answer = json(status, body);
+    answer.body_mut().set_room(room);
+    answer
 }
 
 /// 204: no body, no length, no content type.

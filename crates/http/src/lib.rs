@@ -27,6 +27,7 @@ mod app;
 mod auth;
 mod binary;
 mod body;
+mod budget;
 mod catch;
 mod conn;
 mod error;

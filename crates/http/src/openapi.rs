@@ -24,7 +24,7 @@ const FAILURES: &[(u16, &str)] = &[
     (401, "no token, or one that is not accepted"),
     (403, "the token's role does not reach this route, or the page that asks is another site's"),
     (405, "the path has no such method"),
-    (413, "a body or a name over its limit"),
+    (413, "a body, a name or the number of elements over its limit"),
     (
         429,
         "too many bytes of writes wait, or of answers that nobody reads; Retry-After says when to come again",

@@ -9,9 +9,11 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::CONNECTION;
 use hyper::service::service_fn;
 use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -146,19 +148,27 @@ impl<A: Api> Connection<A> {
             debug!(%error, "TCP_NODELAY not set");
         }
         let activity = Arc::new(Activity::default());
-        let deadlines = Deadlines { head: options.head_timeout, idle: options.idle_timeout };
+        let deadlines = Deadlines {
+            linger_bytes: app.options.body_bytes_max,
+            head: options.head_timeout,
+            idle: options.idle_timeout,
+        };
         let stream = TimedStream::new(stream, Arc::clone(&activity), deadlines);
         let (told, of_service) = (phase.clone(), Arc::clone(&activity));
         let service = service_fn(move |request: Request<Incoming>| {
             let waits = request.uri().path().starts_with(POPS);
             let running = of_service.start(request.version() == Version::HTTP_2, waits);
             let (app, mut told) = (Arc::clone(&app), told.clone());
+            let activity = Arc::clone(&of_service);
             async move {
                 let stopping = async move {
                     // A lost sender is a server that is gone: a stop too.
                     drop(told.wait_for(|phase| *phase != Phase::Serving).await);
                 };
-                let answer = app.handle(request, stopping).await;
+                let answer = app.handle(request, &activity.taker, stopping).await;
+                if answer.headers().contains_key(CONNECTION) {
+                    activity.leaves_unread.store(true, Ordering::Relaxed);
+                }
                 drop(running);
                 Ok::<_, Infallible>(answer)
             }
@@ -170,6 +180,10 @@ impl<A: Api> Connection<A> {
                     if let Err(error) = result {
                         debug!(error = %error, "connection ended");
                     }
+                    break;
+                }
+                () = activity.taker.ended() => {
+                    debug!("connection ended: its client takes no answer, and others wait for room");
                     break;
                 }
                 changed = phase.changed() => match (changed, *phase.borrow_and_update()) {

@@ -51,6 +51,12 @@ impl PopGranted {
     pub fn can_be_framed(&self) -> bool {
         !self.conflates && !self.sealed
     }
+
+    /// Bytes of its records.
+    pub fn stored_bytes(&self) -> usize {
+        let records = self.claims.iter().flat_map(|claim| &claim.records);
+        records.map(|record| record.payload.len()).sum()
+    }
 }
 
 /// The messages granted from one partition, still as records.

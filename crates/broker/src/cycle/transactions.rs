@@ -296,7 +296,7 @@ impl Cycle {
             let end = u64::try_from(tip + 1).unwrap_or(0) + more as u64;
             if let Some(offset) = position.offset.filter(|offset| offset.0 > end) {
                 let error = format!(
-                    "transaction rolled back: position {offset} is behind the end of partition {:?}, {end}",
+                    "transaction rolled back: position {offset} is beyond the end of partition {:?}, {end}",
                     position.partition
                 );
                 return Err(Rollback { reason: RollbackReason::BadRequest, error });

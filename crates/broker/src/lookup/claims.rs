@@ -3,10 +3,76 @@
 use queen_planner::consume::{Claim, ClaimFrom, Delivered};
 use queen_qlog::{ReadLimit, StoredRecord};
 use queen_record::compress::content_size;
+use queen_record::frame::Frames;
 use queen_record::ids::{LogId, Micros, Offset, TxHash};
 
-use super::{LookupError, Reader, missing};
+use super::{LookupError, Reader, frames_of, missing};
+use crate::api::escaped_len;
 use crate::cipher;
+
+/// Bytes of a record in the answer at most, as far as its length tells, for which it is not looked into.
+const UNSEEN_MAX: u64 = 1 << 20;
+/// Bytes that one byte of a text has in a JSON string at most.
+const ESCAPE_BYTES: u64 = 6;
+
+/// What a message counts against the room of its pop: what it takes up in the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Its stored bytes, decompressed: the records are handed on.
+    Stored,
+    /// Its payload, its texts as JSON has them, and this much beside them.
+    Json {
+        /// Bytes of its other fields and of the names that stand with each message.
+        fields: u64,
+    },
+}
+
+impl Weight {
+    /// How many of `most` messages of a record, from the one at `skip` on, fit into `room`, and what they count; the first
+    /// fits in any case if `must`. `None` when the record does not decode.
+    ///
+    /// Shape: a record that fits whatever its texts are is not decompressed for this.
+    fn fit(
+        self,
+        record: &StoredRecord,
+        skip: u64,
+        most: u64,
+        room: u64,
+        must: bool,
+    ) -> Option<(u64, u64)> {
+        let plain = plain_len(record);
+        let fields = match self {
+            Self::Stored => {
+                let each = (plain / u64::from(record.count.max(1))).max(1);
+                let count = (room / each).max(u64::from(must)).min(most);
+                return Some((count, count.saturating_mul(each)));
+            }
+            Self::Json { fields } => fields,
+        };
+        let all = plain.saturating_mul(ESCAPE_BYTES).saturating_add(most.saturating_mul(fields));
+        if all <= room.min(UNSEEN_MAX) {
+            return Some((most, all));
+        }
+        let frames = frames_of(record)?;
+        let (mut count, mut bytes) = (0, 0_u64);
+        let wanted = usize::try_from(skip).unwrap_or(usize::MAX);
+        for frame in Frames::new(&frames).skip(wanted) {
+            if count == most {
+                break;
+            }
+            let frame = frame.ok()?;
+            let texts =
+                escaped_len(frame.transaction_id) + frame.producer_sub.map_or(0, escaped_len);
+            let each = fields + texts + (frame.data.len() as u64);
+            if bytes.saturating_add(each) > room && !(must && count == 0) {
+                break;
+            }
+            count += 1;
+            bytes = bytes.saturating_add(each);
+        }
+        Some((count, bytes))
+    }
+}
 
 /// One claim of a pop, to be read.
 #[derive(Debug)]
@@ -17,6 +83,8 @@ pub struct ClaimLookup {
     pub claim: Claim,
     /// Whether its messages may be sealed.
     pub sealed: bool,
+    /// What its messages count.
+    pub weight: Weight,
 }
 
 /// What became of reading a claim; `None` when the claims before it took all the room.
@@ -29,11 +97,11 @@ pub struct ClaimRead {
     pub delivered: Delivered,
     /// The records that hold it.
     pub records: Vec<StoredRecord>,
-    /// About the bytes of what is delivered, decompressed.
+    /// What it counts against the room of its pop.
     pub bytes: u64,
 }
 
-/// The bytes that the claims of one pop may still hold, decompressed. Each claim gets an even share of what is left, and a
+/// The bytes that the claims of one pop may still take up in its answer. Each claim gets an even share of what is left, and a
 /// message larger than its share while there is any room at all, so that no message is too large to be delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimRoom {
@@ -63,7 +131,7 @@ impl Reader {
     /// Reads and opens one claim of several.
     pub(super) fn claim(&self, asked: &ClaimLookup, room: &mut ClaimRoom) -> ClaimAnswer {
         let claim = &asked.claim;
-        let read = self.read_claim(claim, room.share()?);
+        let read = self.read_claim(claim, room.share()?, asked.weight);
         room.take(read.as_ref().map_or(0, |read| read.bytes));
         let open = |read| cipher::claim::open(&self.vault, claim.partition, read);
         Some(if asked.sealed { read.and_then(open) } else { read })
@@ -73,10 +141,15 @@ impl Reader {
     ///
     /// # Errors
     /// Damage or I/O: nothing may be delivered.
-    fn read_claim(&self, claim: &Claim, bytes_max: u64) -> Result<ClaimRead, LookupError> {
+    fn read_claim(
+        &self,
+        claim: &Claim,
+        bytes_max: u64,
+        weight: Weight,
+    ) -> Result<ClaimRead, LookupError> {
         let log = self.log(claim.route, claim.partition);
         let from = match claim.from {
-            ClaimFrom::Newest { .. } => return self.read_newest(log, claim),
+            ClaimFrom::Newest { .. } => return self.read_newest(log, claim, weight),
             ClaimFrom::Offset(offset) => Some(offset),
             ClaimFrom::Time(time) => {
                 let found = self.qlog.first_at_or_after(log, claim.partition, time)?;
@@ -89,11 +162,16 @@ impl Reader {
         };
         let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
         let records = self.qlog.read(log, claim.partition, from, limit)?;
-        select(claim, from, records, bytes_max)
+        select(claim, from, records, (bytes_max, weight))
     }
 
     /// Reads the newest message of a claim that may be delivered.
-    fn read_newest(&self, log: LogId, claim: &Claim) -> Result<ClaimRead, LookupError> {
+    fn read_newest(
+        &self,
+        log: LogId,
+        claim: &Claim,
+        weight: Weight,
+    ) -> Result<ClaimRead, LookupError> {
         let ClaimFrom::Newest { wanted, last, since } = claim.from else {
             return Err(missing(claim.partition, Offset(0)));
         };
@@ -123,13 +201,18 @@ impl Reader {
         if since.is_some_and(is_before) {
             return Ok(nothing());
         }
-        select(claim, newest, records, u64::MAX)
+        select(claim, newest, records, (u64::MAX, weight))
     }
 
     /// Reads a claim if it is in memory; `None` when it is not, and the disk must be asked.
-    pub fn try_claim(&self, claim: &Claim, room: &mut ClaimRoom) -> Option<ClaimAnswer> {
+    pub fn try_claim(
+        &self,
+        claim: &Claim,
+        weight: Weight,
+        room: &mut ClaimRoom,
+    ) -> Option<ClaimAnswer> {
         let Some(share) = room.share() else { return Some(None) };
-        let read = self.try_read_claim(claim, share).transpose()?;
+        let read = self.try_read_claim(claim, (share, weight)).transpose()?;
         room.take(read.as_ref().map_or(0, |read| read.bytes));
         Some(Some(read))
     }
@@ -141,7 +224,7 @@ impl Reader {
     fn try_read_claim(
         &self,
         claim: &Claim,
-        bytes_max: u64,
+        (bytes_max, weight): (u64, Weight),
     ) -> Result<Option<ClaimRead>, LookupError> {
         let from = match claim.from {
             ClaimFrom::Offset(from) => from,
@@ -151,7 +234,7 @@ impl Reader {
         let log = self.log(claim.route, claim.partition);
         let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
         match self.qlog.try_read(log, claim.partition, from, limit)? {
-            Some(records) => select(claim, from, records, bytes_max).map(Some),
+            Some(records) => select(claim, from, records, (bytes_max, weight)).map(Some),
             None => Ok(None),
         }
     }
@@ -162,7 +245,7 @@ fn select(
     claim: &Claim,
     from: Offset,
     records: Vec<StoredRecord>,
-    bytes_max: u64,
+    (bytes_max, weight): (u64, Weight),
 ) -> Result<ClaimRead, LookupError> {
     let mut delivered = Delivered { first: from, hashes: Vec::new(), too_young: None };
     let mut kept = Vec::with_capacity(records.len());
@@ -174,15 +257,21 @@ fn select(
             break;
         }
         let before = delivered.hashes.len();
-        // A record may decompress to far more than was read.
-        let each = (plain_len(&record) / u64::from(record.count.max(1))).max(1);
-        let fitting = usize::try_from(bytes_max.saturating_sub(bytes) / each).unwrap_or(usize::MAX);
-        let fitting = fitting.max(usize::from(before == 0));
-        let left = (claim.messages_max as usize).saturating_sub(before).min(fitting);
+        let left = (claim.messages_max as usize).saturating_sub(before) as u64;
         if record.base > next || left == 0 {
             break;
         }
-        let skip = usize::try_from(next.0 - record.base.0).unwrap_or(usize::MAX);
+        // Also: a record may decompress to far more than was read.
+        let skip = next.0 - record.base.0;
+        let most = left.min(u64::from(record.count).saturating_sub(skip));
+        let room = bytes_max.saturating_sub(bytes);
+        let fitting = weight.fit(&record, skip, most, room, before == 0);
+        let (fitting, cost) = fitting.ok_or_else(|| missing(claim.partition, next))?;
+        if fitting == 0 {
+            break;
+        }
+        let index = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (skip, left) = (index(skip), index(fitting));
         let hashes = record.hashes.chunks_exact(16).skip(skip).take(left).map(|chunk| {
             let mut hash = [0; 16];
             hash.copy_from_slice(chunk);
@@ -190,7 +279,7 @@ fn select(
         });
         delivered.hashes.extend(hashes);
         let taken = (delivered.hashes.len() - before) as u64;
-        bytes = bytes.saturating_add(taken.saturating_mul(each));
+        bytes = bytes.saturating_add(cost);
         next = Offset(next.0 + taken);
         kept.push(record);
     }

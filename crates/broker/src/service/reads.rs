@@ -129,7 +129,7 @@ impl Reads for Broker {
         partitions: Option<Vec<(String, String)>>,
     ) -> Result<Vec<Position>, CallError> {
         self.read(move |shared| match partitions {
-            Some(partitions) => Ok(views::positions_in(shared, tenant, &group, partitions)),
+            Some(partitions) => views::positions_in(shared, tenant, &group, partitions),
             None => views::positions(shared, tenant, &group),
         })
         .await

@@ -17,6 +17,7 @@ use super::stored::{self, Shown, detach};
 use super::walk::{self, At, Target};
 use crate::api::{
     CallError, ConsumeMode, MESSAGES_DEPTH_MAX, MessagePage, MessageQuery, MessageRow, QUEUE_MODE,
+    escaped_len,
 };
 use crate::core::Shared;
 use status::Consumed;
@@ -24,8 +25,10 @@ use stream::{Budget, Filter, Stream};
 
 /// Partitions that one merge holds at most: those with the newest messages.
 const STREAMS_MAX: usize = 20_000;
-/// Bytes of payloads and transactionIds in one page; it ends early beyond.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of one page as JSON at most, and one row beyond them.
+const BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Bytes of a row in an answer at most, its payload and its texts aside.
+const ROW_JSON_MAX: u64 = 1024;
 /// Record bytes read for one page; it ends early beyond.
 const READ_MAX: usize = 128 * 1024 * 1024;
 const MINUTE_US: i64 = 60_000_000;
@@ -181,7 +184,7 @@ fn rows(
         offsets.sort_unstable();
     }
     let mut read: BTreeMap<(PartitionId, u64), Shown> = BTreeMap::new();
-    let (mut bytes, mut read_bytes) = (0, 0);
+    let (mut bytes, mut read_bytes) = (0_u64, 0);
     let mut rows = Vec::new();
     for place in places {
         let Some(target) = targets.get(place.queue) else { continue };
@@ -192,13 +195,26 @@ fn rows(
         }
         // It was removed since it was found.
         let Some(shown) = read.remove(&key) else { continue };
-        bytes += shown.message.data.len() + shown.message.transaction_id.len();
-        rows.extend(row(shared, target, place.id, shown, query));
+        if let Some(row) = row(shared, target, place.id, shown, query) {
+            bytes += json_len(&row);
+            rows.push(row);
+        }
         if bytes >= BYTES_MAX || read_bytes >= READ_MAX {
             break;
         }
     }
     Ok(rows)
+}
+
+/// Bytes of a row in an answer at most.
+fn json_len(row: &MessageRow) -> u64 {
+    let message = &row.message;
+    let names = escaped_len(&*row.queue) + escaped_len(&row.partition);
+    let labels = escaped_len(&row.labels.0) + escaped_len(&row.labels.1);
+    let producer = message.producer_sub.as_ref().map_or(0, escaped_len);
+    let texts = escaped_len(&message.transaction_id) + producer;
+    // The names are shown twice, and so is the payload.
+    ROW_JSON_MAX + 2 * (names + message.data.len() as u64) + labels + texts
 }
 
 /// Reads the record of a place and keeps the wanted messages in it; returns how much was read.

@@ -9,41 +9,55 @@ use queen_record::hash::checksum;
 use queen_record::ids::{PartitionId, Tenant, Uuid};
 
 use super::walk::{self, At, Target, Walked};
-use crate::api::{Changed, ChangedError, ChangedPage, ChangedPartition, ChangedQuery};
+use crate::api::{Changed, ChangedError, ChangedPage, ChangedPartition, ChangedQuery, escaped_len};
 use crate::core::Shared;
 
 /// Partitions that one call looks at, over all its questions.
 const VISITS_MAX: usize = 100_000;
 /// Rows of one answer, over all its questions.
 const ROWS_MAX: usize = 20_000;
+/// Bytes of the rows of one answer as JSON, over all its questions, and one row of each beyond them.
+const BYTES_MAX: usize = 8 << 20;
+/// Bytes of a row in an answer at most, its name aside.
+const ROW_JSON_MAX: u64 = 200;
+
+/// What a call, or one question of it, may still take.
+#[derive(Clone, Copy)]
+struct Room {
+    visits: usize,
+    rows: usize,
+    bytes: usize,
+}
 
 /// One page per question.
 pub(crate) fn changed(shared: &Shared, tenant: Tenant, queries: &[ChangedQuery]) -> Changed {
     // Read first: whatever is applied after this is younger, and whatever is not younger is seen below.
     let safe_time = shared.state.read().max_created();
-    let (mut visits, mut rows) = (VISITS_MAX, ROWS_MAX);
+    let mut left = Room { visits: VISITS_MAX, rows: ROWS_MAX, bytes: BYTES_MAX };
     let mut pages = Vec::with_capacity(queries.len());
     for (done, query) in queries.iter().enumerate() {
         // Every question gets on, whatever those before it took.
         let share = |left: usize| (left / (queries.len() - done)).max(1);
-        let page = page(shared, tenant, query, share(visits), share(rows));
-        if let Ok((page, visited)) = &page {
-            visits = visits.saturating_sub(*visited);
-            rows = rows.saturating_sub(page.partitions.len());
+        let Room { visits, rows, bytes } = left;
+        let room = Room { visits: share(visits), rows: share(rows), bytes: share(bytes) };
+        let page = page(shared, tenant, query, room);
+        if let Ok((_, taken)) = &page {
+            left.visits = visits.saturating_sub(taken.visits);
+            left.rows = rows.saturating_sub(taken.rows);
+            left.bytes = bytes.saturating_sub(taken.bytes);
         }
         pages.push(page.map(|(page, _)| page));
     }
     Changed { safe_time, pages }
 }
 
-/// The page, and how many partitions were looked at for it.
+/// The page, and what it took.
 fn page(
     shared: &Shared,
     tenant: Tenant,
     query: &ChangedQuery,
-    visits: usize,
-    rows: usize,
-) -> Result<(ChangedPage, usize), ChangedError> {
+    room: Room,
+) -> Result<(ChangedPage, Room), ChangedError> {
     let found = {
         let state = shared.state.read();
         state.queue(tenant, &query.queue).map(|queue| (Target::of(queue), queue.id))
@@ -53,25 +67,32 @@ fn page(
         Some(after) => read_cursor(after, queue_id).ok_or(ChangedError::BadCursor)?,
         None => PartitionId(0),
     };
-    let rows = query.limit.min(rows);
-    let (mut page, mut visited) = (ChangedPage::default(), 0);
+    let rows = query.limit.min(room.rows);
+    let (mut page, mut taken) = (ChangedPage::default(), Room { visits: 0, rows: 0, bytes: 0 });
     let mut visit = |at: At<'_>| {
-        visited += 1;
+        taken.visits += 1;
         if query.since.is_none_or(|since| at.row.last_created >= since) {
+            taken.rows += 1;
+            taken.bytes += json_len(at.name());
             page.partitions.push(row(at));
         }
-        let full = page.partitions.len() >= rows || visited >= visits;
+        let full = taken.rows >= rows || taken.visits >= room.visits || taken.bytes >= room.bytes;
         if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let next = loop {
-        match walk::hold(shared, &target, from, visits, &mut visit) {
+        match walk::hold(shared, &target, from, room.visits, &mut visit) {
             Walked::Ended => break None,
             Walked::Paused(at) => from = at,
             Walked::Stopped(at) => break Some(at),
         }
     };
     page.next = next.map(|next| write_cursor(queue_id, next));
-    Ok((page, visited))
+    Ok((page, taken))
+}
+
+/// Bytes of a row in an answer at most.
+fn json_len(name: &str) -> usize {
+    usize::try_from(ROW_JSON_MAX + escaped_len(name)).unwrap_or(usize::MAX)
 }
 
 fn row(at: At<'_>) -> ChangedPartition {

@@ -6,11 +6,13 @@ use queen_record::ids::{Micros, Uuid};
 use queen_state::{DeadLetterRow, Queue, State};
 
 use super::opened::{opened, place};
-use crate::api::{CallError, DeadLetter, DeadLetterPage, DeadLetterQuery};
+use crate::api::{CallError, DeadLetter, DeadLetterPage, DeadLetterQuery, escaped_len};
 use crate::core::Shared;
 
-/// Bytes of a page of dead letters at most; one letter is always shown.
-const BYTES_MAX: usize = 16 << 20;
+/// Bytes of a page of dead letters as JSON at most; one letter is always shown.
+const BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a letter in an answer at most, its payload and its texts aside.
+const LETTER_JSON_MAX: u64 = 600;
 
 /// A page of dead letters, newest failure first; shorter than asked for when its payloads are large.
 ///
@@ -56,10 +58,8 @@ fn stored_dead_letters(shared: &Shared, query: &DeadLetterQuery) -> (DeadLetterP
     let total = rows.len();
     let mut left = BYTES_MAX;
     let fits = |(_, row): &(&Queue, &DeadLetterRow)| {
-        let letter = &row.letter;
         let had = left;
-        // The payload is shown twice.
-        let bytes = 2 * letter.payload.len() + letter.error.len();
+        let bytes = json_len(&state, row);
         left = left.saturating_sub(bytes);
         had == BYTES_MAX || bytes <= had
     };
@@ -67,6 +67,17 @@ fn stored_dead_letters(shared: &Shared, query: &DeadLetterQuery) -> (DeadLetterP
     let stored = |row: &DeadLetterRow| (dead_letter(&state, row), row.letter.encrypted);
     let (rows, encrypted) = page.map(|(_, row)| stored(row)).unzip();
     (DeadLetterPage { rows, total }, encrypted)
+}
+
+/// Bytes of a letter in an answer at most.
+fn json_len(state: &State, row: &DeadLetterRow) -> u64 {
+    let letter = &row.letter;
+    let partition = state.partition(letter.partition);
+    let partition = partition.map_or(0, |row| escaped_len(state.partition_name(row)));
+    let names = escaped_len(&letter.queue) + partition + escaped_len(&letter.group);
+    let texts = escaped_len(&letter.transaction_id) + escaped_len(&letter.error);
+    // The payload is shown twice.
+    LETTER_JSON_MAX + names + texts + 2 * letter.payload.len() as u64
 }
 
 fn matches_query(state: &State, query: &DeadLetterQuery, row: &DeadLetterRow) -> bool {

@@ -11,8 +11,15 @@ use super::figures::left;
 use super::oldest::{ask, known_time, seconds_since};
 use super::sampled::EXACT_PARTITIONS;
 use super::walk::{self, At, Target, Walked};
-use crate::api::{Backlog, BusyPartition, BusyPartitions, CallError, QUEUE_MODE, QueueDepth};
+use crate::api::{
+    Backlog, BusyPartition, BusyPartitions, CallError, QUEUE_MODE, QueueDepth, escaped_len,
+};
 use crate::core::Shared;
+
+/// Bytes of a queue's partitions in an answer as JSON at most.
+const BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a partition in an answer at most, its name aside.
+const PARTITION_JSON_MAX: u64 = 128;
 
 /// The backlog of every partition of a queue.
 pub(crate) fn depth(
@@ -32,6 +39,7 @@ pub(crate) fn depth(
         partitions: Vec::new(),
         truncated: false,
     };
+    let mut left = BYTES_MAX;
     walk::all(shared, &target, |at| {
         let backlog = match group {
             Some(group) => of_group(at, group, now),
@@ -41,7 +49,9 @@ pub(crate) fn depth(
         depth.total.processing += backlog.processing;
         depth.partitions_pending += u64::from(backlog.pending > 0);
         depth.partitions_ready += u64::from(backlog.ready() > 0);
-        if depth.partitions.len() < partitions_max {
+        let bytes = PARTITION_JSON_MAX + escaped_len(at.name());
+        if depth.partitions.len() < partitions_max && bytes <= left {
+            left -= bytes;
             depth.partitions.push((at.name().to_owned(), backlog));
         } else {
             depth.truncated = true;

@@ -10,14 +10,14 @@ use queen_state::State;
 use super::stored::{check_missing, damaged, detach, messages_of};
 use crate::api::{
     Bounds, CallError, FetchEntry, FetchError, FetchRequest, Fetched, Message, OffsetFound,
-    OffsetQuery,
+    OffsetQuery, escaped_len,
 };
 use crate::arrivals::Watched;
 use crate::core::Shared;
 
 /// Messages of one entry at most.
 const MESSAGES_MAX: usize = 10_000;
-/// Bytes that the messages of one call take up, whatever it asks for: what is left over is asked for again.
+/// Bytes that the messages of one call take up in its answer, whatever it asks for: what is left over is asked for again.
 const HELD_MAX: u64 = 32 * 1024 * 1024;
 /// Bytes of a message beside its payload and its texts.
 const MESSAGE_OVERHEAD: u64 = 160;
@@ -194,7 +194,7 @@ impl Reading {
     /// Takes the next message if there is room for it; whether there may be room for another.
     fn take(&mut self, message: Message, room: &mut Room) -> bool {
         let bytes = (message.data.len() as u64).max(1);
-        let texts = message.transaction_id.len() as u64;
+        let texts = escaped_len(&message.transaction_id);
         let held = bytes + texts + MESSAGE_OVERHEAD;
         let fits = bytes <= self.bytes_left && bytes <= room.bytes && held <= room.held;
         if !fits && !self.answer.messages.is_empty() {

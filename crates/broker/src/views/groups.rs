@@ -13,7 +13,7 @@ use super::sampled;
 use super::walk::{self, At, Target};
 use crate::api::{
     CallError, GroupOnQueue, GroupPartition, GroupSummary, LaggingCursor, Position,
-    SubscriptionView,
+    SubscriptionView, escaped_len,
 };
 use crate::core::Shared;
 
@@ -21,8 +21,16 @@ use crate::core::Shared;
 const LOOKUPS_MAX: usize = 2048;
 /// Rows of the lagging list at most.
 const LAGGING_MAX: usize = 1000;
+/// Bytes of a group's cursors in an answer as JSON at most, and one cursor beyond them.
+const GROUP_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a cursor in an answer at most, the name of its partition aside.
+const GROUP_PARTITION_JSON_MAX: u64 = 256;
 /// Positions in one answer at most.
 const POSITIONS_MAX: usize = 65_536;
+/// Bytes of the positions in one answer as JSON at most.
+const POSITIONS_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a position in an answer at most, its texts aside.
+const POSITION_JSON_MAX: u64 = 80;
 
 /// Every group on every queue where it has a cursor, by group and queue.
 pub(crate) fn groups(shared: &Arc<Shared>, tenant: Tenant) -> Result<Vec<GroupSummary>, CallError> {
@@ -90,12 +98,14 @@ pub(crate) fn group(
 ) -> Result<Vec<GroupOnQueue>, CallError> {
     let now = shared.clock.now();
     let (mut queues, mut lookups, mut room) = (Vec::new(), LOOKUPS_MAX, cursors_max);
+    let mut bytes = 0;
     for target in walk::queues(shared, tenant) {
         let Some((number, conflation)) = on_queue(shared, &target, group) else { continue };
         let mut partitions = Vec::new();
         let mut unknown = BinaryHeap::new();
         walk::all(shared, &target, |at| {
-            if partitions.len() < room {
+            if partitions.len() < room && bytes < GROUP_BYTES_MAX {
+                bytes += GROUP_PARTITION_JSON_MAX + escaped_len(at.name());
                 let row = partitions.len();
                 partitions.extend(group_partition(at, number, now, row, &mut unknown));
             }
@@ -237,14 +247,18 @@ fn add_candidates(at: At<'_>, queue: usize, now: Micros, candidates: &mut Binary
 }
 
 /// Where a group reads next in these partitions, one answer per question in order.
+///
+/// # Errors
+/// A refusal when that is more than an answer holds.
 pub(crate) fn positions_in(
     shared: &Shared,
     tenant: Tenant,
     group: &str,
     partitions: Vec<(String, String)>,
-) -> Vec<Position> {
+) -> Result<Vec<Position>, CallError> {
     const QUESTIONS_PER_HOLD: usize = 512;
     let mut positions = Vec::with_capacity(partitions.len());
+    let mut bytes = 0;
     let mut questions = partitions.into_iter().peekable();
     while questions.peek().is_some() {
         let state = shared.state.read();
@@ -254,10 +268,25 @@ pub(crate) fn positions_in(
                 state.cursor(id, row.group(group)?.number)
             });
             let next = cursor.map(|cursor| (cursor.wanted().0, cursor.metadata().to_owned()));
-            positions.push(Position { queue, partition, next });
+            let position = Position { queue, partition, next };
+            bytes += json_len(&position);
+            if bytes > POSITIONS_BYTES_MAX {
+                let asked = positions.len();
+                let text = format!(
+                    "entries: the answer would be larger than {POSITIONS_BYTES_MAX} bytes: ask for fewer than {asked} entries at a time"
+                );
+                return Err(Refusal::BadRequest(text).into());
+            }
+            positions.push(position);
         }
     }
-    positions
+    Ok(positions)
+}
+
+/// Bytes of a position in an answer at most.
+fn json_len(position: &Position) -> u64 {
+    let note = position.next.as_ref().map_or(0, |(_, note)| escaped_len(note));
+    POSITION_JSON_MAX + escaped_len(&position.queue) + escaped_len(&position.partition) + note
 }
 
 /// Every position of a group.
@@ -269,22 +298,26 @@ pub(crate) fn positions(
     tenant: Tenant,
     group: &str,
 ) -> Result<Vec<Position>, CallError> {
-    let mut positions = Vec::new();
+    let (mut positions, mut bytes) = (Vec::new(), 0);
     for target in walk::queues(shared, tenant) {
         let Some((number, _)) = on_queue(shared, &target, group) else { continue };
         walk::all(shared, &target, |at| {
             let cursor = at.state.cursor(at.id, number);
-            if let Some(cursor) = cursor.filter(|_| positions.len() <= POSITIONS_MAX) {
-                positions.push(Position {
+            if let Some(cursor) =
+                cursor.filter(|_| bytes <= POSITIONS_BYTES_MAX && positions.len() <= POSITIONS_MAX)
+            {
+                let position = Position {
                     queue: target.name.to_string(),
                     partition: at.name().to_owned(),
                     next: Some((cursor.wanted().0, cursor.metadata().to_owned())),
-                });
+                };
+                bytes += json_len(&position);
+                positions.push(position);
             }
         });
-        if positions.len() > POSITIONS_MAX {
+        if positions.len() > POSITIONS_MAX || bytes > POSITIONS_BYTES_MAX {
             let text = format!(
-                "group {group} has more than {POSITIONS_MAX} positions: name the wanted ones in entries"
+                "group {group} has more than {POSITIONS_MAX} positions or {POSITIONS_BYTES_MAX} bytes of them: name the wanted ones in entries"
             );
             return Err(Refusal::BadRequest(text).into());
         }

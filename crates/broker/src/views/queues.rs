@@ -8,8 +8,13 @@ use queen_state::Queue;
 
 use super::walk::{self, At, Target};
 use super::{figures, oldest, sampled};
-use crate::api::{CallError, Counts, PartitionSummary, QueueDetail, QueueSummary};
+use crate::api::{CallError, Counts, PartitionSummary, QueueDetail, QueueSummary, escaped_len};
 use crate::core::Shared;
+
+/// Bytes of a queue's partitions in an answer as JSON at most.
+const BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a partition in an answer at most, its name aside.
+const PARTITION_JSON_MAX: u64 = 800;
 
 /// All queues of a tenant, newest first.
 pub(crate) fn queues(
@@ -63,10 +68,13 @@ pub(crate) fn queue(
     let Some(target) = Target::find(shared, tenant, name) else { return Ok(None) };
     let now = shared.clock.now();
     let mut partitions: Vec<PartitionSummary> = Vec::new();
+    let mut left = BYTES_MAX;
     let mut gathering = figures::Gathering::new(now);
     walk::all(shared, &target, |at| {
         gathering.visit(at);
-        if partitions.len() < partitions_max {
+        let bytes = PARTITION_JSON_MAX + escaped_len(at.name());
+        if partitions.len() < partitions_max && bytes <= left {
+            left -= bytes;
             partitions.push(partition_summary(at, now));
         }
     });
@@ -74,7 +82,7 @@ pub(crate) fn queue(
     partitions.sort_by(|a, b| a.name.cmp(&b.name));
     row.counts = Some(gathering.finish(shared, &target, &mut 0)?.counts);
     row.log_files = log_files(shared, tenant, name);
-    let truncated = row.partitions > partitions_max as u64;
+    let truncated = row.partitions > partitions.len() as u64;
     Ok(Some(QueueDetail { summary: row, partitions, truncated }))
 }
 

@@ -47,7 +47,7 @@ async fn call(app: &App<Broker>, method: &str, path: &str, token: Option<&str>) 
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let body = Full::<Bytes>::default().map_err(|never: Infallible| never);
-    app.handle(request.body(body).unwrap(), std::future::pending()).await
+    app.handle(request.body(body).unwrap(), &Arc::default(), std::future::pending()).await
 }
 
 async fn status(app: &App<Broker>, method: &str, path: &str, token: Option<&str>) -> u16 {

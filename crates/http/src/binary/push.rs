@@ -62,6 +62,11 @@ impl BinaryPush {
         self.flags & COUNTS != 0
     }
 
+    /// Bytes of the messages, as far as they are unpacked.
+    pub(crate) fn content_len(&self) -> usize {
+        self.content.len()
+    }
+
     /// The messages.
     pub(crate) fn read(&self, limits: &mut GroupReader<'_>) -> Result<Binary<'_>, ApiError> {
         let mut reader = Reader::new(&self.content);

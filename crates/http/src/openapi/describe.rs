@@ -42,7 +42,7 @@ const fn or_binary(shape: &'static str) -> Body {
 
 const POP: &[Param] = &[
     ("consumerGroup", "string", "who consumes; without it queue mode, one shared cursor"),
-    ("batch", "int", "messages at most, 200 by default"),
+    ("batch", "int", "messages at most, 1 to 10000, 200 by default"),
     ("partitions", "int", "partitions at most, 1 to 64, 1 by default"),
     ("wait", "bool", "stay open until there is a message"),
     ("timeout", "int", "milliseconds of that wait, 1 to 60000"),
@@ -60,7 +60,7 @@ const LABELS: &[Param] = &[
     ("namespace", "string", "only queues of this namespace"),
     ("task", "string", "only queues of this task"),
     ("consumerGroup", "string", "who consumes"),
-    ("batch", "int", "messages at most"),
+    ("batch", "int", "messages at most, 1 to 10000"),
     ("partitions", "int", "partitions at most, 1 to 64"),
     ("leaseSeconds", "int", "how long the messages are held, 60 by default"),
     ("commitOnDelivery", "bool", "nothing to acknowledge"),

@@ -3,13 +3,15 @@
 use crate::routes::Op;
 
 /// A paragraph or more about an operation, in Markdown; empty where the shape says it all.
+#[expect(clippy::too_many_lines, reason = "a table of texts")]
 pub(crate) const fn notes(op: Op) -> &'static str {
     match op {
         Op::Push => {
             "A queue and a partition are made by the first push that names them; an item without `partition` goes to \
 `Default`. An item whose `transactionId` its partition has seen within the queue's `dedupWindowSeconds` is answered \
 `duplicate` with the first one's id and offset, and not stored again. Items of one partition are stored together, those of \
-different partitions each on their own.\n\n\
+different partitions each on their own. At most 131,072 items and an answer of 64 MiB: more is refused with 413 before any is \
+stored.\n\n\
 The binary form begins with `QPB1`, has the content type `application/x-queen-push`, and may be compressed.\n\n\
 ```json\n\
 {\"items\":[{\"queue\":\"orders\",\"partition\":\"customer-42\",\"transactionId\":\"order-9137-paid\",\"payload\":{\"orderId\":9137}}]}\n\
@@ -19,8 +21,8 @@ The binary form begins with `QPB1`, has the content type `application/x-queen-pu
             "The messages are held for `leaseSeconds` (the queue's `leaseTime` without it) and come again when nobody \
 acknowledges them. A pop of a queue that is not there makes it, so that a named group can register and wait. The first pop \
 of a group stores where it starts (`subscriptionMode`, `subscriptionFrom`: from now on without either) and whether it \
-delivers only the newest message of a partition (`conflation`); later pops change neither. An answer holds at most 8 MiB of \
-messages and one message beyond: the rest is there for the next pop. Parameters beyond their range are moved to the nearer \
+delivers only the newest message of a partition (`conflation`); later pops change neither. An answer has at most 8 MiB, escapes \
+and names counted, and one message beyond: the rest is there for the next pop. Parameters beyond their range are moved to the nearer \
 end; one that is no number, or neither true nor false, is refused."
         }
         Op::Ack => {
@@ -28,7 +30,8 @@ end; one that is no number, or neither true nor false, is refused."
 with the system whose clients this API serves. An acknowledgment is a commit: everything before it in the batch is done. \
 `failed` brings the message and all above it back, and after `retryLimit` of them files it as a dead letter; `retry` brings \
 it back without charge; `dlq` files it at once. Of an `error` the first 8 KiB are kept with a dead letter. **Without `leaseId` nothing is checked against a lease**: it settles \
-whatever lease is there. Look at `success` of every element: a refused one is answered 200 as well, and `error` says why."
+whatever lease is there. Look at `success` of every element: a refused one is answered 200 as well, and `error` says why. At most 131,072 \
+in a call: more are refused with 413 before any is settled."
         }
         Op::Extend => {
             "An empty body means 60 seconds. Nothing extended (expired, settled, unknown) is `success:false`."
@@ -39,7 +42,8 @@ visible, not for a moment. `reason` is then `rejected_ack`, `duplicate`, `queue_
 `bad_request`. **`requiredLeases` demands nothing by itself**: an ack without `leaseId` takes the one lease id that the body \
 names, when it names exactly one, and every ack that has a lease is checked against it. A `position` sets the offset that a \
 group reads next, or forgets its place with `null`, and ends its lease there; its `metadata` is at most 4,096 bytes. `kv` and `timers` must be empty: this version \
-does not serve them.\n\n\
+does not serve them. At most 131,072 acks and pushes, 16,384 positions and an answer of 64 MiB: more is refused, 413 or 400, \
+before any of it is done.\n\n\
 The binary form begins with `QTB1`: the JSON body without its pushes, and framed groups.\n\n\
 ```json\n\
 {\"operations\":[\n\
@@ -82,7 +86,7 @@ before the first message at or after it, never below what is retained. Live leas
 ```json\n{\"timestamp\":\"2026-10-02T09:14:03.512887Z\"}\n```"
         }
         Op::DeadLetters => {
-            "A page is shorter than `limit` when its payloads are large (16 MiB): go on at `offset` plus the letters that came."
+            "A page is shorter than `limit` when its letters are large (16 MiB as JSON): go on at `offset` plus the letters that came."
         }
         Op::ReplayLetter | Op::RetryMessage => {
             "The copy goes to the end of its partition, or of the queue and partition that the body names, with the \
@@ -96,7 +100,16 @@ bounds `OFFSET_OUT_OF_RANGE`."
         }
         Op::Changed => {
             "Partitions in the order they were made; `next` goes on where a page ended. `safeTime` is read before anything \
-else: every message at or below it is in what this node can show, so the next pass may begin with it as `since`."
+else: every message at or below it is in what this node can show, so the next pass may begin with it as `since`. A page may be \
+shorter than `limit` and have a `next` all the same: the rows of an answer have 8 MiB."
+        }
+        Op::Positions => {
+            "An answer has at most 65,536 positions and 16 MiB: what would be more is refused, and fewer `entries` are to be \
+asked for at a time."
+        }
+        Op::Messages => {
+            "A page is shorter than `limit` when its messages are large (16 MiB as JSON): go on at `offset` plus the messages that \
+came."
         }
         _ => "",
     }

@@ -1,29 +1,40 @@
 //! `POST /api/v1/ack` and `POST /api/v1/ack/batch`: both read both shapes, both answer an array.
 
-use queen_broker::api::{AckAnswer, AckDone, AckItem, AckStatus, Api};
+use queen_broker::api::{AckAnswer, AckDone, AckItem, AckStatus, Api, escaped_len};
+use queen_broker::offload::offload;
 use queen_record::ids::PartitionId;
 use serde::de::{Error, MapAccess};
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::read::{self, Fields, Object, Raw, Text, skip};
-use crate::routes::shared::{self, wide};
+use crate::read::{self, Fields, List, Object, Raw, Text, skip};
+use crate::routes::shared::{self, ITEMS_MAX, wide};
 
 /// Bytes of an answer's element, the transactionId aside.
 const ELEMENT_BYTES: usize = 130;
+/// Bytes of an answer's element at most, what it repeats of the acknowledgment aside.
+const ELEMENT_JSON_MAX: u64 = 400;
 
 /// Settles messages.
 pub(crate) async fn ack<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Answer, ApiError> {
     call.count(|stats| &stats.ack_requests, 1);
-    let (group, items) = request(body)?;
+    let (group, items) = offload(body.len(), || request(body))?;
     if items.is_empty() {
-        return Ok(render(&[], &[]));
+        return Ok(error::ok(render(&[], &[])));
     }
+    let room = call.mirror_room(items.iter().map(json_len).sum()).await?;
     let ids: Vec<String> = items.iter().map(|item| item.transaction_id.clone()).collect();
     let answers = call.api()?.ack(call.tenant, group, items, call.deadline()).await?;
     call.count(|stats| &stats.ack_messages, answers.len());
-    Ok(render(&ids, &answers))
+    let json = offload(answers.len() * ELEMENT_BYTES, || render(&ids, &answers));
+    Ok(error::ok_in(room, json))
+}
+
+/// Bytes of an acknowledgment's element of the answer at most: what is wrong may name the id and the lease.
+fn json_len(item: &AckItem) -> u64 {
+    let lease = item.lease.as_ref().map_or(0, escaped_len);
+    ELEMENT_JSON_MAX + 2 * escaped_len(&item.transaction_id) + lease
 }
 
 /// The group and the acknowledgments of a body.
@@ -33,7 +44,7 @@ pub(crate) fn request(body: &[u8]) -> Result<(String, Vec<AckItem>), ApiError> {
     Ok((group, body.items()?))
 }
 
-fn render(ids: &[String], answers: &[AckAnswer]) -> Answer {
+fn render(ids: &[String], answers: &[AckAnswer]) -> Json {
     let names: usize = ids.iter().map(String::len).sum();
     let mut json = Json::with_capacity(ids.len() * ELEMENT_BYTES + names + 2);
     json.raw("[");
@@ -50,13 +61,13 @@ fn render(ids: &[String], answers: &[AckAnswer]) -> Answer {
         json.field("noop").bool(done.noop).raw("}");
     }
     json.raw("]");
-    error::ok(json)
+    json
 }
 
 #[derive(Debug, Default)]
 struct Body<'a> {
     /// A list, also an empty one, makes a body without a single acknowledgment complete.
-    list: Option<Vec<Object<Item<'a>>>>,
+    list: Option<List<Object<Item<'a>>, ITEMS_MAX>>,
     single: Item<'a>,
     group: Option<Text<'a>>,
 }
@@ -77,8 +88,9 @@ impl<'de> Fields<'de> for Body<'de> {
 impl Body<'_> {
     fn items(self) -> Result<Vec<AckItem>, ApiError> {
         match self.list {
-            Some(list) if !list.is_empty() || self.single.transaction_id.is_none() => {
-                Ok(list.into_iter().map(|item| item.0.into_item()).collect())
+            Some(list) if list.is_too_long => Err(ApiError::too_many("acknowledgments", ITEMS_MAX)),
+            Some(list) if !list.items.is_empty() || self.single.transaction_id.is_none() => {
+                Ok(list.items.into_iter().map(|item| item.0.into_item()).collect())
             }
             _ if self.single.transaction_id.is_some() => Ok(vec![self.single.into_item()]),
             _ => Err(ApiError::bad_body("transactionId or acknowledgments is required")),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use queen_broker::api::{Api, MessageQuery, MessageRow, MessageStatus};
+use queen_broker::api::{Api, MessageQuery, MessageRow, MessageStatus, escaped_len};
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
@@ -33,8 +33,9 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
             offset,
         })
         .await?;
-    let payloads: usize = page.rows.iter().map(|row| row.message.data.len() * 2).sum();
-    let mut json = Json::with_capacity(256 + page.rows.len() * 1024 + payloads);
+    let bytes = page.rows.iter().map(json_len).sum::<u64>() + 256;
+    let room = call.room(bytes).await?;
+    let mut json = Json::with_capacity(usize::try_from(bytes).unwrap_or(0));
     json.raw("{").field("messages").raw("[");
     for row in &page.rows {
         render(&mut json, row);
@@ -43,7 +44,15 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     json.field("pagination").raw("{").field("limit").u64(wide(limit));
     json.field("offset").u64(wide(offset)).raw("}");
     shared::mode(json.field("mode"), page.mode).raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
+}
+
+/// Bytes of a row in the answer at most.
+fn json_len(row: &MessageRow) -> u64 {
+    let names = escaped_len(&*row.queue) + escaped_len(&row.partition);
+    let labels = escaped_len(&row.labels.0) + escaped_len(&row.labels.1);
+    let payload = wide(row.message.data.len());
+    1024 + 2 * names + labels + payload + shared::message_json_len(&row.message)
 }
 
 fn status(text: &str) -> Result<MessageStatus, ApiError> {

@@ -1,6 +1,8 @@
 //! `POST /api/v1/partitions/changed`.
 
-use queen_broker::api::{Api, CHANGED_LIMIT_MAX, ChangedError, ChangedPage, ChangedQuery};
+use queen_broker::api::{
+    Api, CHANGED_LIMIT_MAX, ChangedError, ChangedPage, ChangedQuery, escaped_len,
+};
 use serde::de::MapAccess;
 
 use crate::app::Call;
@@ -16,8 +18,12 @@ pub(crate) async fn changed<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<A
     let entries = entries(body.entries)?;
     let queries = entries.into_iter().map(Entry::into_query).collect::<Result<Vec<_>, _>>()?;
     let changed = call.api()?.changed(call.tenant, queries.clone()).await?;
-    let rows: usize = changed.pages.iter().flatten().map(|page| page.partitions.len()).sum();
-    let mut json = Json::with_capacity(128 + queries.len() * 128 + rows * 192);
+    let rows = changed.pages.iter().flatten().flat_map(|page| &page.partitions);
+    let rows: u64 = rows.map(|row| 200 + escaped_len(&row.name)).sum();
+    let names: u64 = queries.iter().map(|query| 192 + escaped_len(&query.queue)).sum();
+    let bytes = 128 + names + rows;
+    let room = call.room(bytes).await?;
+    let mut json = Json::with_capacity(usize::try_from(bytes).unwrap_or(0));
     // The same spelling as `lastWriteAt`: clients compare the two as texts.
     json.raw("{").field("safeTime").iso6(changed.safe_time);
     json.field("safeTimeDegraded").bool(false).field("entries").raw("[");
@@ -31,7 +37,7 @@ pub(crate) async fn changed<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<A
         json.raw("}");
     }
     json.raw("]}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn page<'j>(json: &'j mut Json, page: &ChangedPage) -> &'j mut Json {

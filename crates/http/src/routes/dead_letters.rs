@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use queen_broker::api::{
     Api, DeadLetter, DeadLetterQuery, LetterRef, LetterSelect, PushStatus, Replay, ReplayEnd,
-    ReplayTo,
+    ReplayTo, escaped_len,
 };
 use serde::de::MapAccess;
 
@@ -36,8 +36,9 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
             offset,
         })
         .await?;
-    let payloads: usize = page.rows.iter().map(|letter| letter.payload.len() * 2).sum();
-    let mut json = Json::with_capacity(128 + page.rows.len() * 600 + payloads);
+    let bytes = page.rows.iter().map(json_len).sum::<u64>() + 128;
+    let room = call.room(bytes).await?;
+    let mut json = Json::with_capacity(usize::try_from(bytes).unwrap_or(0));
     json.raw("{").field("messages").raw("[");
     for letter in &page.rows {
         row(&mut json, letter);
@@ -45,7 +46,14 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     json.raw("]").field("total").u64(wide(page.total));
     json.field("pagination").raw("{").field("limit").u64(wide(limit));
     json.field("offset").u64(wide(offset)).raw("}}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
+}
+
+/// Bytes of a letter in the answer at most.
+fn json_len(letter: &DeadLetter) -> u64 {
+    let DeadLetter { queue, partition, group, transaction_id, error, payload, .. } = letter;
+    let texts = [queue, partition, group, transaction_id, error].map(escaped_len);
+    600 + texts.iter().sum::<u64>() + 2 * wide(payload.len())
 }
 
 fn row(json: &mut Json, letter: &DeadLetter) {

@@ -7,7 +7,7 @@ use queen_broker::api::{Api, Backlog};
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::routes::shared::count;
+use crate::routes::shared::{self, count};
 
 const BUSY_DEFAULT: usize = 610;
 const BUSY_MAX: usize = 5000;
@@ -18,7 +18,9 @@ pub(crate) async fn depth<A: Api>(call: &Call<'_, A>, queue: String) -> Result<A
     let most = call.options.partitions_max;
     let found = call.api()?.depth(call.tenant, queue.clone(), group.clone(), most).await?;
     let Some(depth) = found else { return Err(ApiError::not_found("Queue not found")) };
-    let mut json = Json::with_capacity(512 + depth.partitions.len() * 96);
+    let bytes = 512 + depth.partitions.len() * 96;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{").field("queue").string(&queue);
     json.field("group").option(group.as_deref(), Json::string);
     backlog(&mut json, depth.total);
@@ -43,7 +45,7 @@ pub(crate) async fn depth<A: Api>(call: &Call<'_, A>, queue: String) -> Result<A
         json.field("partitionsTruncated").bool(true);
     }
     json.raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn backlog(json: &mut Json, backlog: Backlog) {
@@ -56,7 +58,9 @@ pub(crate) async fn busy<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     let queue = call.query.filled("queue")?.map(Cow::into_owned);
     let limit = call.query.integer("limit")?.map_or(BUSY_DEFAULT, count).clamp(1, BUSY_MAX);
     let busy = call.api()?.busy_partitions(call.tenant, queue, limit).await?;
-    let mut json = Json::with_capacity(64 + busy.rows.len() * 192);
+    let bytes = 64 + busy.rows.len() * 192;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{").field("partitions").raw("[");
     for row in &busy.rows {
         json.next().raw("{").field("queue").string(&row.queue);
@@ -67,5 +71,5 @@ pub(crate) async fn busy<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
     }
     json.raw("]").field("walked").u64(busy.walked);
     json.field("truncated").bool(busy.truncated).raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use queen_broker::api::{
     Api, Bounds, FETCH_ENTRY_BYTES_MAX, FETCH_WAIT_MAX, FetchEntry, FetchError, FetchRequest,
-    Fetched, OffsetFound, OffsetQuery,
+    Fetched, OffsetFound, OffsetQuery, escaped_len,
 };
+use queen_broker::offload::offload;
 use queen_record::ids::{Micros, Tenant};
 use serde::de::MapAccess;
 
@@ -13,7 +14,7 @@ use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::read::{self, Fields, Integer, Object, Raw, Text, skip};
-use crate::routes::shared::{Entries, Place, UNKNOWN_QUEUE, entries};
+use crate::routes::shared::{Entries, Place, UNKNOWN_QUEUE, entries, message_json_len, wide};
 use crate::time;
 
 /// Payload bytes of an entry that names no bound.
@@ -26,7 +27,20 @@ pub(crate) async fn fetch<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result<Ans
     let names: Vec<(String, String)> =
         names.map(|entry| (entry.queue.clone(), entry.partition.clone())).collect();
     let fetched = call.api()?.fetch(request).await?;
-    Ok(error::ok(render(&names, &fetched)))
+    let bytes = json_len(&names, &fetched);
+    let room = call.room(bytes).await?;
+    Ok(error::ok_in(room, offload(bytes, || render(&names, &fetched))))
+}
+
+/// Bytes of the answer at most.
+fn json_len(names: &[(String, String)], fetched: &[Fetched]) -> u64 {
+    let name =
+        |(queue, partition): &(String, String)| 256 + escaped_len(queue) + escaped_len(partition);
+    let entry = |entry: &Fetched| {
+        let texts: u64 = entry.messages.iter().map(message_json_len).sum();
+        wide(entry.messages.len()) * 128 + texts
+    };
+    64 + names.iter().map(name).sum::<u64>() + fetched.iter().map(entry).sum::<u64>()
 }
 
 /// What a body asks for.

@@ -7,6 +7,7 @@ use queen_record::ids::Uuid;
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
+use crate::routes::shared;
 
 /// A group that lags longer is shown as lagging.
 const LAGGING_SECONDS: u64 = 300;
@@ -17,13 +18,15 @@ const KIND: &str = "queen";
 /// Every group on every queue where it has a cursor: a bare array.
 pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let groups = call.api()?.groups(call.tenant).await?;
-    let mut json = Json::with_capacity(2 + groups.len() * 512);
+    let bytes = 2 + groups.len() * 512;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("[");
     for group in &groups {
         row(&mut json, group);
     }
     json.raw("]");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn row(json: &mut Json, group: &GroupSummary) {
@@ -59,7 +62,9 @@ pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, group: String) -> Result<
         return Err(ApiError::not_found("Consumer group not found"));
     }
     let partitions: usize = queues.iter().map(|queue| queue.partitions.len()).sum();
-    let mut json = Json::with_capacity(queues.len() * 128 + partitions * 192);
+    let bytes = queues.len() * 128 + partitions * 192;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{");
     for queue in &queues {
         json.next().string(&queue.queue).raw(":{").field("conflation").bool(queue.conflation);
@@ -74,14 +79,16 @@ pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, group: String) -> Result<
         json.raw("]}");
     }
     json.raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 /// Cursors that are further behind than `minLagSeconds`, oldest first: a bare array.
 pub(crate) async fn lagging<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let seconds = call.query.integer("minLagSeconds")?.unwrap_or(LAG_SECONDS_DEFAULT).max(0);
     let rows = call.api()?.lagging(call.tenant, seconds).await?;
-    let mut json = Json::with_capacity(2 + rows.len() * 384);
+    let bytes = 2 + rows.len() * 384;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("[");
     for row in &rows {
         json.next().raw("{").field("consumer_group").string(&row.group);
@@ -96,7 +103,7 @@ pub(crate) async fn lagging<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiErr
         json.field("last_consumed_at").null().raw("}");
     }
     json.raw("]");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn worker<'j>(json: &'j mut Json, lease: Option<&Uuid>) -> &'j mut Json {

@@ -5,6 +5,7 @@ use queen_broker::api::{Api, Label, Spread};
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
+use crate::routes::shared;
 
 /// Sums by namespace or task.
 pub(crate) async fn labels<A: Api>(call: &Call<'_, A>, label: Label) -> Result<Answer, ApiError> {
@@ -13,7 +14,9 @@ pub(crate) async fn labels<A: Api>(call: &Call<'_, A>, label: Label) -> Result<A
         Label::Namespace => ("namespaces", "namespace"),
         Label::Task => ("tasks", "task"),
     };
-    let mut json = Json::with_capacity(64 + rows.len() * 128);
+    let bytes = 64 + rows.len() * 128;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{").field(list).raw("[");
     for row in &rows {
         json.next().raw("{").field(name).string(&row.label).field("queues").u64(row.queues);
@@ -23,7 +26,7 @@ pub(crate) async fn labels<A: Api>(call: &Call<'_, A>, label: Label) -> Result<A
         json.raw("}}");
     }
     json.raw("]}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 /// Everything in one view.

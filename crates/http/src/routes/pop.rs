@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use queen_broker::api::{
-    Api, Chosen, Claim, FramedClaim, PopAnswer, PopRequest, PopTarget, QUEUE_MODE, Subscribe,
+    Api, BATCH_MAX, Chosen, Claim, FramedClaim, MESSAGE_JSON_MAX, PopAnswer, PopRequest, PopTarget,
+    QUEUE_MODE, Subscribe, escaped_len,
 };
+use queen_broker::offload::offload;
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
@@ -31,6 +33,7 @@ pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result
         PopTarget::Labels { .. } => String::new(),
     };
     let (group, asked) = (request.group.clone(), request.conflation);
+    call.some_room().await?;
     let answer = call.api()?.pop(request).await.map_err(ApiError::of_pop)?;
     let policy = Policy::of(asked, &answer);
     if !answer.records.is_empty() {
@@ -40,14 +43,38 @@ pub(crate) async fn pop<A: Api>(call: &Call<'_, A>, target: PopTarget) -> Result
         let mut own = Json::new();
         own.raw("{").field("frames").bool(true);
         own_keys(&mut own, &answer, policy).raw("}");
-        return Ok(framed_answer(&queue, &group, &answer, &answer.records, own));
+        let room = call.room_for_done(framed_len(&answer)).await;
+        let mut framed = framed_answer(&queue, &group, &answer, &answer.records, own);
+        framed.body_mut().set_room(room);
+        return Ok(framed);
     }
     if answer.claims.is_empty() && policy == Policy::default() {
         return Ok(error::no_content());
     }
     let messages = answer.claims.iter().map(|claim| claim.messages.len()).sum();
     call.count(|stats| &stats.pop_messages, messages);
-    Ok(error::ok(render(&queue, &group, &answer, policy)))
+    let bytes = json_len(&queue, &group, &answer);
+    let room = call.room_for_done(bytes).await;
+    Ok(error::ok_in(room, offload(bytes, || render(&queue, &group, &answer, policy))))
+}
+
+/// Bytes of an answer at most.
+fn json_len(queue: &str, group: &str, answer: &PopAnswer) -> u64 {
+    let group_len = escaped_len(group);
+    let claim = |claim: &Claim| {
+        let fields = MESSAGE_JSON_MAX + escaped_len(&*claim.partition) + group_len;
+        let texts: u64 = claim.messages.iter().map(shared::message_json_len).sum();
+        wide(claim.messages.len()) * fields + texts
+    };
+    let first = answer.claims.first().map_or(0, |claim| escaped_len(&*claim.partition));
+    let head = MESSAGE_JSON_MAX + escaped_len(queue) + group_len + first;
+    head + answer.claims.iter().map(claim).sum::<u64>()
+}
+
+/// Bytes of the records of a framed answer.
+fn framed_len(answer: &PopAnswer) -> u64 {
+    let records = answer.records.iter().flat_map(|claim| &claim.records);
+    records.map(|record| wide(record.payload.len()) + 32).sum()
 }
 
 /// What an answer says beside its messages.
@@ -96,7 +123,7 @@ impl Policy {
 fn request<A>(call: &Call<'_, A>, target: PopTarget) -> Result<PopRequest, BadQuery> {
     let query = &call.query;
     let clamped = |value: i64, max: i64| u32::try_from(value.clamp(1, max)).unwrap_or(u32::MAX);
-    let batch = query.integer("batch")?.map(|value| clamped(value, i64::from(u32::MAX)));
+    let batch = query.integer("batch")?.map(|value| clamped(value, i64::from(BATCH_MAX)));
     let partitions = query.integer("partitions")?.map(|value| clamped(value, PARTITIONS_MAX));
     let lease_seconds = query.integer("leaseSeconds")?.filter(|seconds| *seconds > 0);
     let commits = [query.boolean("commitOnDelivery")?, query.boolean("autoAck")?];

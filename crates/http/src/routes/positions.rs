@@ -1,13 +1,14 @@
 //! `POST /api/v1/consumer-groups/positions`: where a group reads next.
 
-use queen_broker::api::{Api, Position};
+use queen_broker::api::{Api, Position, escaped_len};
+use queen_broker::offload::offload;
 use serde::de::MapAccess;
 
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
 use crate::read::{self, Fields, List, Object, Raw, Text, skip};
-use crate::routes::shared::Place;
+use crate::routes::shared::{Place, wide};
 
 /// Entries of one call at most.
 const ENTRIES_MAX: usize = 65_536;
@@ -21,13 +22,25 @@ pub(crate) async fn positions<A: Api>(call: &Call<'_, A>, body: &[u8]) -> Result
         group.ok_or_else(|| ApiError::bad_request("consumerGroup is required"))?.into_owned();
     let entries = body.entries.map(|raw| entries(raw.0)).transpose()?;
     let found = call.api()?.positions(call.tenant, group.clone(), entries).await?;
-    let mut json = Json::with_capacity(64 + found.len() * 96);
-    json.raw("{").field("consumerGroup").string(&group).field("entries").raw("[");
-    for position in &found {
+    let bytes = found.iter().map(json_len).sum::<u64>() + escaped_len(&group) + 64;
+    let room = call.room(bytes).await?;
+    Ok(error::ok_in(room, offload(bytes, || render(&group, &found))))
+}
+
+/// Bytes of a position in the answer at most.
+fn json_len(position: &Position) -> u64 {
+    let note = position.next.as_ref().map_or(0, |(_, note)| escaped_len(note));
+    wide(80) + escaped_len(&position.queue) + escaped_len(&position.partition) + note
+}
+
+fn render(group: &str, positions: &[Position]) -> Json {
+    let mut json = Json::with_capacity(64 + positions.len() * 96);
+    json.raw("{").field("consumerGroup").string(group).field("entries").raw("[");
+    for position in positions {
         row(&mut json, position);
     }
     json.raw("]}");
-    Ok(error::ok(json))
+    json
 }
 
 fn row(json: &mut Json, position: &Position) {

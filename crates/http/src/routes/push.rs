@@ -7,7 +7,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use queen_broker::api::{Api, PushAnswer, PushBatch, PushItem, PushStatus};
+use queen_broker::api::{Api, PushAnswer, PushBatch, PushItem, PushStatus, escaped_len};
+use queen_broker::offload::offload;
 use queen_model::TRANSACTION_ID_BYTES_MAX;
 use queen_record::frame::Frames;
 use queen_record::ids::Uuid;
@@ -15,15 +16,18 @@ use serde::de::{Error, MapAccess};
 
 use crate::app::Call;
 use crate::binary::{Binary, BinaryPush};
+use crate::budget::Room;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::read::{self, Fields, Object, Raw, Text, skip};
-use crate::routes::shared::wide;
+use crate::read::{self, Fields, List, Object, Raw, Text, skip};
+use crate::routes::shared::{ITEMS_MAX, wide};
 
 /// The partition of an item that names none.
 pub(crate) const PARTITION_DEFAULT: &str = "Default";
 /// Bytes of an answer's element with names of a usual length.
 const ELEMENT_BYTES: usize = 220;
+/// Bytes of an answer's element at most, the names of its message aside.
+const ELEMENT_JSON_MAX: u64 = 400;
 
 /// Stores messages.
 pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiError> {
@@ -31,23 +35,34 @@ pub(crate) async fn push<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Ans
     if BinaryPush::is(body) {
         return binary(call, body).await;
     }
-    store(call, Body::read(body)?.items(), false).await
+    let read = offload(body.len(), || Body::read(body))?;
+    store(call, read.items(), false).await
 }
 
 /// Stores messages that came in a binary form.
 async fn binary<A: Api>(call: &Call<'_, A>, body: &Bytes) -> Result<Answer, ApiError> {
     let mut limits = call.group_reader();
     let push = BinaryPush::open(body, &mut limits)?;
-    match push.read(&mut limits)? {
+    match offload(push.content_len(), || push.read(&mut limits))? {
         Binary::Items(items) => store(call, items, push.wants_counts()).await,
         Binary::Framed(groups) => {
+            let named = || {
+                groups.iter().flat_map(|group| {
+                    let frames = Frames::new(&group.frames).filter_map(Result::ok);
+                    frames.map(|frame| (&*group.queue, Some(frame.transaction_id)))
+                })
+            };
+            let bytes = if push.wants_counts() { 0 } else { json_len(named()) };
+            let room = call.mirror_room(bytes).await?;
             let batch = PushBatch::Framed(&groups, call.sub.as_deref());
             let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
-            let named = groups.iter().flat_map(|group| {
-                let frames = Frames::new(&group.frames).filter_map(Result::ok);
-                frames.map(|frame| (&*group.queue, Some(frame.transaction_id)))
-            });
-            Ok(answer(call, named, &answers, push.wants_counts()))
+            Ok(answer(
+                call,
+                named(),
+                &answers,
+                room.filter(|_| !push.wants_counts()),
+                push.wants_counts(),
+            ))
         }
     }
 }
@@ -62,11 +77,13 @@ async fn store<A: Api>(
     }
     let named = items.iter().map(|item| (item.queue, item.transaction_id));
     if items.is_empty() {
-        return Ok(answer(call, named, &[], counts));
+        return Ok(answer(call, named, &[], None, counts));
     }
+    let bytes = if counts { 0 } else { json_len(named.clone()) };
+    let room = call.mirror_room(bytes).await?;
     let batch = PushBatch::Items(&items);
     let answers = call.api()?.push(call.tenant, batch, call.push_deadline()).await?;
-    Ok(answer(call, named, &answers, counts))
+    Ok(answer(call, named, &answers, room, counts))
 }
 
 /// The answer to messages named by queue and transactionId.
@@ -74,10 +91,23 @@ fn answer<'a, A>(
     call: &Call<'_, A>,
     named: impl Iterator<Item = (&'a str, Option<&'a str>)>,
     answers: &[PushAnswer],
+    room: Option<Room>,
     counts: bool,
 ) -> Answer {
     call.count(|stats| &stats.push_messages, answers.len());
-    if counts { render_counts(answers) } else { render(named, answers) }
+    if counts {
+        return render_counts(answers);
+    }
+    let json = offload(answers.len() * ELEMENT_BYTES, || render(named, answers));
+    error::json_in(StatusCode::CREATED, room, json)
+}
+
+/// Bytes of the answer to these messages at most.
+fn json_len<'a>(named: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> u64 {
+    let element = |(queue, id): (&str, Option<&str>)| {
+        ELEMENT_JSON_MAX + escaped_len(queue) + id.map_or(0, escaped_len)
+    };
+    named.map(element).sum()
 }
 
 fn render_counts(answers: &[PushAnswer]) -> Answer {
@@ -95,7 +125,7 @@ fn render_counts(answers: &[PushAnswer]) -> Answer {
 fn render<'a>(
     named: impl Iterator<Item = (&'a str, Option<&'a str>)>,
     answers: &[PushAnswer],
-) -> Answer {
+) -> Json {
     let mut json = Json::with_capacity(answers.len() * ELEMENT_BYTES + 2);
     json.raw("[");
     for (index, ((queue, id), answer)) in named.zip(answers).enumerate() {
@@ -117,27 +147,31 @@ fn render<'a>(
         json.raw("}");
     }
     json.raw("]");
-    error::json(StatusCode::CREATED, json)
+    json
 }
 
 /// A push as its request gives it.
 #[derive(Debug, Default)]
 pub(crate) struct Body<'a> {
-    items: Option<Vec<Object<Item<'a>>>>,
+    items: Option<List<Object<Item<'a>>, ITEMS_MAX>>,
 }
 
 impl<'a> Body<'a> {
     /// Reads a body.
     ///
     /// # Errors
-    /// 400.
+    /// 400; 413 for too many items.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
-        read::body::<Object<Self>>(body).map(|object| object.0)
+        let read = read::body::<Object<Self>>(body)?.0;
+        if read.items.as_ref().is_some_and(|items| items.is_too_long) {
+            return Err(ApiError::too_many("items", ITEMS_MAX));
+        }
+        Ok(read)
     }
 
     /// Its messages.
     pub(crate) fn items(&self) -> Vec<PushItem<'_>> {
-        let items = self.items.as_deref().unwrap_or_default();
+        let items = self.items.as_ref().map(|items| &*items.items).unwrap_or_default();
         items.iter().map(|item| item.0.borrow()).collect()
     }
 }

@@ -5,13 +5,15 @@ use queen_broker::api::{Api, PartitionSummary, QueueSummary};
 use crate::app::Call;
 use crate::error::{self, Answer, ApiError};
 use crate::json::Json;
-use crate::routes::shared::{counts_gross, counts_net, options};
+use crate::routes::shared::{self, counts_gross, counts_net, options};
 
 /// All queues, newest first; names and sizes only with `stats=lanes`.
 pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let is_lanes = call.query.text("stats")?.as_deref() == Some("lanes");
     let queues = call.api()?.queues(call.tenant, !is_lanes).await?;
-    let mut json = Json::with_capacity(64 + queues.len() * if is_lanes { 160 } else { 1024 });
+    let bytes = 64 + queues.len() * if is_lanes { 160 } else { 1024 };
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{").field("queues").raw("[");
     for queue in &queues {
         json.next().raw("{");
@@ -32,7 +34,7 @@ pub(crate) async fn list<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError>
         }
     }
     json.raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn lane(json: &mut Json, queue: &QueueSummary) {
@@ -65,7 +67,9 @@ pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, queue: String) -> Result<
     let Some(detail) = found else { return Err(ApiError::not_found("Queue not found")) };
     let queue = &detail.summary;
     let counts = queue.counts.unwrap_or_default();
-    let mut json = Json::with_capacity(1024 + detail.partitions.len() * 640);
+    let bytes = 1024 + detail.partitions.len() * 640;
+    let room = call.room(shared::wide(bytes)).await?;
+    let mut json = Json::with_capacity(bytes);
     json.raw("{").field("id").uuid(&queue.id).field("name").string(&queue.name);
     json.field("namespace").string(&queue.options.namespace);
     json.field("task").string(&queue.options.task).field("createdAt").iso6(queue.created);
@@ -82,7 +86,7 @@ pub(crate) async fn detail<A: Api>(call: &Call<'_, A>, queue: String) -> Result<
         json.field("partitionsTruncated").bool(true);
     }
     json.raw("}");
-    Ok(error::ok(json))
+    Ok(error::ok_in(room, json))
 }
 
 fn partition(json: &mut Json, row: &PartitionSummary) {

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use queen_broker::api::{ConsumeMode, Counts, FETCH_ENTRIES_MAX, MessageStatus, QUEUE_MODE};
+use queen_broker::api::{
+    ConsumeMode, Counts, FETCH_ENTRIES_MAX, Message, MessageStatus, QUEUE_MODE, escaped_len,
+};
 use queen_model::{QueueOptions, SINK_HOLD_MAX_SECONDS_DEFAULT};
 use serde::de::MapAccess;
 
@@ -10,6 +12,9 @@ use crate::error::ApiError;
 use crate::json::Json;
 use crate::read::{Fields, List, Name, Object, Text, skip};
 use crate::routes::PARTITION_DEFAULT;
+
+/// Messages, acknowledgments or operations of one call at most.
+pub(crate) const ITEMS_MAX: usize = 131_072;
 
 /// What an entry about a queue that does not exist answers.
 pub(crate) const UNKNOWN_QUEUE: &str = "UNKNOWN_TOPIC_OR_PARTITION";
@@ -140,6 +145,12 @@ pub(crate) fn count(value: i64) -> usize {
 /// The group that a request means; none or an empty name is queue mode.
 pub(crate) fn group(name: Option<&str>) -> String {
     name.filter(|name| !name.is_empty()).unwrap_or(QUEUE_MODE).to_owned()
+}
+
+/// Bytes of a message's payload and texts in a JSON answer at most.
+pub(crate) fn message_json_len(message: &Message) -> u64 {
+    let producer = message.producer_sub.as_ref().map_or(0, escaped_len);
+    wide(message.data.len()) + escaped_len(&message.transaction_id) + producer
 }
 
 /// A number of rows or bytes as JSON has it.

@@ -74,14 +74,6 @@ pub(crate) struct RouteSpec {
     pub(crate) level: Level,
 }
 
-impl RouteSpec {
-    /// Whether an answer may hold messages, or a page of something.
-    pub(crate) fn has_large_answers(&self) -> bool {
-        let is_pop = matches!(self.op, Op::PopQueue | Op::PopPartition | Op::PopLabels);
-        is_pop || (self.effect == Reads && self.level != Public)
-    }
-}
-
 const fn row(
     method: &'static str,
     path: &'static str,

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use queen_broker::api::{
     AckDone, Api, PushAnswer, PushBatch, PushItem, PushStatus, Rollback, RollbackReason,
-    Transaction, TransactionAnswer,
+    Transaction, TransactionAck, TransactionAnswer, escaped_len,
 };
+use queen_broker::offload::offload;
 use queen_record::ids::Uuid;
 
 use crate::app::Call;
@@ -20,6 +21,8 @@ pub(crate) use body::{Bundle, Shape};
 
 /// Bytes of an answer's element, names aside.
 const ELEMENT_BYTES: usize = 150;
+/// Bytes of an answer's element at most, names aside.
+const ELEMENT_JSON_MAX: u64 = 320;
 
 /// Carries a transaction out.
 pub(crate) async fn transaction<A: Api>(
@@ -31,7 +34,7 @@ pub(crate) async fn transaction<A: Api>(
         return framed::transaction(call, body).await;
     }
     let id = call_id();
-    let bundle = Bundle::read(body)?;
+    let bundle = offload(body.len(), || Bundle::read(body))?;
     let Shape { acks, ack_ids, mut items, positions, order } = match bundle.shape() {
         Ok(shape) => shape,
         Err(error) => {
@@ -43,6 +46,8 @@ pub(crate) async fn transaction<A: Api>(
         item.producer_sub = call.sub.as_deref();
     }
     let position_count = positions.len();
+    let named = items.iter().map(|item| (item.queue, item.transaction_id));
+    let room = call.mirror_room(json_len(&acks, named, position_count)).await?;
     let pushes = PushBatch::Items(&items);
     let request = Transaction { tenant: call.tenant, acks, pushes, positions };
     let answer = call.api()?.transaction(request, call.deadline()).await?;
@@ -51,19 +56,35 @@ pub(crate) async fn transaction<A: Api>(
         TransactionAnswer::Committed { acks, pushes } => {
             call.count(|stats| &stats.push_messages, pushes.len());
             call.count(|stats| &stats.ack_messages, acks.len());
-            let mut results = Results::new(&id, order.len() + position_count);
-            for slot in order {
-                match slot {
-                    Slot::Ack(at) => results.ack(ack_ids.get(at).copied(), acks.get(at)),
-                    Slot::Push(at) => results.push(items.get(at), pushes.get(at)),
+            let count = order.len() + position_count;
+            let json = offload(count * ELEMENT_BYTES, || {
+                let mut results = Results::new(&id, count);
+                for slot in order {
+                    match slot {
+                        Slot::Ack(at) => results.ack(ack_ids.get(at).copied(), acks.get(at)),
+                        Slot::Push(at) => results.push(items.get(at), pushes.get(at)),
+                    }
                 }
-            }
-            for at in 0..position_count {
-                results.position(at);
-            }
-            results.finish()
+                for at in 0..position_count {
+                    results.position(at);
+                }
+                results.finish()
+            });
+            error::ok_in(room, json)
         }
     })
+}
+
+/// Bytes of the answer at most, when it has an element for each part.
+fn json_len<'a>(
+    acks: &[TransactionAck],
+    pushes: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    positions: usize,
+) -> u64 {
+    let acks = acks.iter().map(|ack| ELEMENT_JSON_MAX + escaped_len(&ack.item.transaction_id));
+    let pushes =
+        pushes.map(|(queue, id)| ELEMENT_JSON_MAX + escaped_len(queue) + id.map_or(0, escaped_len));
+    acks.sum::<u64>() + pushes.sum::<u64>() + ELEMENT_JSON_MAX * wide(positions)
 }
 
 /// What an element of `results` belongs to, by its place among its kind.
@@ -135,18 +156,18 @@ impl Results {
         self.element("position").field("opIndex").u64(wide(at)).raw("}");
     }
 
-    fn finish(mut self) -> Answer {
+    fn finish(mut self) -> Json {
         self.json.raw("]}");
-        error::ok(self.json)
+        self.json
     }
 
     /// Ends with counts in place of the results that were left out.
-    fn finish_counted(mut self, pushes: &[PushAnswer], acked: usize) -> Answer {
+    fn finish_counted(mut self, pushes: &[PushAnswer], acked: usize) -> Json {
         let is_duplicate = |answer: &&PushAnswer| matches!(answer.status, PushStatus::Duplicate(_));
         let duplicates = pushes.iter().filter(is_duplicate).count();
         self.json.raw("]").field("pushed").u64(wide(pushes.len() - duplicates));
         self.json.field("duplicate").u64(wide(duplicates)).field("acked").u64(wide(acked));
         self.json.raw("}");
-        error::ok(self.json)
+        self.json
     }
 }

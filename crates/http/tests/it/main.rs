@@ -4,6 +4,7 @@
 mod auth;
 mod backup;
 mod binary;
+mod ceilings;
 mod changes;
 mod errors;
 mod fake;

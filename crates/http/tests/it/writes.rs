@@ -226,7 +226,7 @@ async fn pop_parameters_and_their_clamps() {
     let path = "/api/v1/pop/queue/q?batch=9223372036854775808&partitions=0&timeout=-1\
                 &leaseSeconds=99999999999999999999";
     let expected = PopRequest {
-        batch: Some(u32::MAX),
+        batch: Some(10_000),
         partitions: Some(1),
         timeout: Duration::from_millis(1),
         lease_seconds: Some(i32::MAX),

@@ -1,6 +1,7 @@
 //! Not of the clients' tests: what an answer and the node's memory hold at most, whatever is asked for.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -139,6 +140,115 @@ fn a_page_of_large_dead_letters_is_short_and_the_next_goes_on() {
     }
     shown.sort_unstable();
     assert_eq!(shown, (0..12).collect::<Vec<_>>());
+}
+
+/// Bytes of an answer's body, and the body.
+fn measured(rig: &Rig, method: &str, path: &str, body: &str) -> (usize, Value) {
+    let mut stream = std::net::TcpStream::connect(rig.node.address()).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: q\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 2") || head.starts_with("HTTP/1.1 4"), "{head}");
+    (body.len(), serde_json::from_str(body).unwrap_or_default())
+}
+
+/// A name of control characters, which take six bytes each in JSON.
+fn hostile_name() -> String {
+    "\u{1}".repeat(190)
+}
+
+#[test]
+fn a_pop_counts_names_and_ids_as_they_are_written() {
+    let mut rig = Rig::new();
+    let name = hostile_name();
+    let items: Vec<Value> = (0..10_000)
+        .map(|id| {
+            json!({"queue": "q", "partition": name, "payload": id,
+                "transactionId": format!("{id}{}", "\u{2}".repeat(300))})
+        })
+        .collect();
+    rig.client.post("/api/v1/push", &json!({ "items": items }));
+    let group = "%02".repeat(190);
+    let path = format!(
+        "/api/v1/pop/queue/q?consumerGroup={group}&subscriptionMode=all&batch=1000000&autoAck=true"
+    );
+    let mut seen = 0;
+    loop {
+        let (bytes, answer) = measured(&rig, "GET", &path, "");
+        let Some(messages) = answer["messages"].as_array() else { break };
+        assert!(!messages.is_empty() && bytes <= 8 * MIB, "{bytes} {}", messages.len());
+        for message in messages {
+            assert_eq!(message["data"], seen);
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 10_000);
+}
+
+#[test]
+fn a_page_of_letters_counts_reasons_as_they_are_written() {
+    let mut rig = Rig::new();
+    rig.configure("q", &json!({"deadLetterQueue": true}));
+    rig.push("q", "p", 0..500);
+    let messages = rig.pop("q", "batch=500");
+    let acks: Vec<Value> = messages
+        .iter()
+        .map(|message| {
+            json!({"transactionId": message["transactionId"], "partitionId": message["partitionId"],
+                "leaseId": message["leaseId"], "status": "dlq", "error": "\u{1}".repeat(8000)})
+        })
+        .collect();
+    rig.client.post("/api/v1/ack/batch", &json!({ "acknowledgments": acks }));
+    let mut shown = 0;
+    while shown < 500 {
+        let path = format!("/api/v1/dlq?queue=q&limit=1000&offset={shown}");
+        let (bytes, page) = measured(&rig, "GET", &path, "");
+        let rows = page["messages"].as_array().unwrap().len();
+        assert!(rows > 0 && bytes <= 16 * MIB, "{bytes}");
+        shown += rows;
+    }
+    assert_eq!(shown, 500);
+}
+
+#[test]
+fn positions_that_would_be_too_much_are_refused() {
+    let mut rig = Rig::new();
+    rig.push("q", "p", 0..1);
+    let position = json!({"queue": "q", "partition": "p", "consumerGroup": "g", "offset": 0,
+        "metadata": "\u{1}".repeat(4096)});
+    let done = rig.client.post("/api/v1/transaction", &json!({ "positions": [position] }));
+    assert_eq!(done["success"], true, "{done}");
+    let ask = |count: usize| {
+        let entry = json!({"queue": "q", "partition": "p"});
+        json!({"consumerGroup": "g", "entries": vec![entry; count]}).to_string()
+    };
+    let path = "/api/v1/consumer-groups/positions";
+    let (_, answer) = measured(&rig, "POST", path, &ask(5000));
+    assert!(answer["error"].as_str().unwrap().contains("fewer than"), "{answer}");
+    let (bytes, answer) = measured(&rig, "POST", path, &ask(500));
+    assert_eq!(answer["entries"].as_array().map(Vec::len), Some(500));
+    assert!(bytes <= 16 * MIB, "{bytes}");
+}
+
+#[test]
+fn changed_partitions_with_long_names_come_page_by_page() {
+    let mut rig = Rig::new();
+    let items: Vec<Value> = (0..1000)
+        .map(|at| json!({"queue": "q", "partition": format!("{}{at}", hostile_name()), "payload": 1}))
+        .collect();
+    rig.client.post("/api/v1/push", &json!({ "items": items }));
+    let entries = vec![json!({"queue": "q"}); 64];
+    let body = json!({ "entries": entries }).to_string();
+    let (bytes, answer) = measured(&rig, "POST", "/api/v1/partitions/changed", &body);
+    assert!(bytes <= 9 * MIB, "{bytes}");
+    for entry in answer["entries"].as_array().unwrap() {
+        assert!(!entry["partitions"].as_array().unwrap().is_empty() && entry["next"].is_string());
+    }
 }
 
 #[test]

@@ -11,11 +11,14 @@ use queen_record::ids::Micros;
 use queen_state::State;
 
 use super::{ClaimData, PendingPop, PopGranted, refuse, start_of};
-use crate::api::{BATCH_DEFAULT, CallError, Chosen, PARTITIONS_DEFAULT, PopRequest, PopTarget};
+use crate::api::{
+    BATCH_DEFAULT, CallError, Chosen, MESSAGE_JSON_MAX, PARTITIONS_DEFAULT, PopRequest, PopTarget,
+    escaped_len,
+};
 use crate::cycle::{Cycle, Ready};
-use crate::lookup::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom, Lookup, Reader};
+use crate::lookup::{ClaimAnswer, ClaimLookup, ClaimRead, ClaimRoom, Lookup, Reader, Weight};
 
-/// Bytes that one pop delivers at most, and one message beyond them. Reading them takes the core a few milliseconds.
+/// Bytes of a pop's answer at most, and one message beyond them. Reading them takes the core a few milliseconds.
 const POP_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Partitions of one pop at most, where each gives one message.
 const CONFLATED_MAX: u32 = 1000;
@@ -85,22 +88,32 @@ impl Cycle {
             debug_assert!(entered.is_ok(), "its names were checked when it arrived");
         }
         let claims = self.claim(state, draft.now(), token, &mut pop);
+        let takes_frames = pop.request.frames;
         self.pops.insert(token, pop);
         if claims.is_empty() {
             return Attempt::Nothing;
         }
         self.unpark(token);
+        // Decryption, and finding out whether there is anything to decrypt, is no work for this thread.
+        let has_key = reader.vault().has_key();
+        let is_sealed = |of: &EngineGroup| has_key || self.encrypts(state, *of);
+        let sealed: Vec<bool> = claims.iter().map(|(group, _)| is_sealed(group)).collect();
+        // As `PopGranted::can_be_framed` will have it.
+        let is_newest = |claim: &Claim| matches!(claim.from, ClaimFrom::Newest { .. });
+        let is_framed = takes_frames
+            && !sealed.contains(&true)
+            && !claims.iter().any(|(_, claim)| is_newest(claim));
         let mut room = ClaimRoom::new(POP_BYTES_MAX, claims.len());
         let mut held = Vec::with_capacity(claims.len());
         let mut later = Vec::new();
-        for (at, (group, claim)) in claims.into_iter().enumerate() {
-            // Decryption, and finding out whether there is anything to decrypt, is no work for this thread.
-            let sealed = reader.vault().has_key() || self.encrypts(state, group);
-            let now = if sealed { None } else { reader.try_claim(&claim, &mut room) };
+        for (at, ((group, claim), sealed)) in claims.into_iter().zip(sealed).enumerate() {
+            let weight =
+                if is_framed { Weight::Stored } else { self.json_weight(state, group, &claim) };
+            let now = if sealed { None } else { reader.try_claim(&claim, weight, &mut room) };
             let read = if let Some(read) = now {
                 Read::Done(read)
             } else {
-                later.push(ClaimLookup { at, claim, sealed });
+                later.push(ClaimLookup { at, claim, sealed, weight });
                 Read::Awaited
             };
             held.push(PendingClaim { group, claim, sealed, read });
@@ -113,6 +126,14 @@ impl Cycle {
             pop.claims = held;
         }
         if complete { self.grant(state, draft, token) } else { Attempt::Taken }
+    }
+
+    /// What a message of a claim counts in a JSON answer, which names group and partition with each.
+    fn json_weight(&self, state: &State, group: EngineGroup, claim: &Claim) -> Weight {
+        let (_, _, name) = self.engine.names(group);
+        let partition = state.partition(claim.partition);
+        let partition = partition.map_or(0, |row| escaped_len(state.partition_name(row)));
+        Weight::Json { fields: MESSAGE_JSON_MAX + escaped_len(&*name) + partition }
     }
 
     /// Reserves what a pop may take.

@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::options::SubscribeDefault;
 use crate::read::{self, Fields, Leading, List, Object, Raw, Text, skip};
 use crate::routes::push::PARTITION_DEFAULT;
+use crate::routes::shared::ITEMS_MAX;
 use crate::routes::{ack, push, shared};
 
 const POSITIONS_MAX: usize = 16_384;
@@ -42,10 +43,22 @@ impl<'a> Bundle<'a> {
     /// Reads a body.
     ///
     /// # Errors
-    /// 400 for a body that is no JSON object, an operation that there is not, or a field of another shape.
+    /// 400 for a body that is no JSON object, an operation that there is not, or a field of another shape; 413 for too many
+    /// parts.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, ApiError> {
         let top = read::body::<Object<Top<'a>>>(body)?.0;
-        let operations = array::<Leading<Operation<'a>>>("operations", top.operations)?.items;
+        let operations = array::<Leading<Operation<'a>>>("operations", top.operations)?;
+        let is_too_long = |operation: &Operation<'_>| {
+            operation.items.as_ref().is_some_and(|items| items.is_too_long)
+        };
+        let parts = operations.items.iter().map(|one| one.ack_count() + one.item_count());
+        if operations.is_too_long
+            || operations.items.iter().any(is_too_long)
+            || parts.sum::<usize>() > ITEMS_MAX
+        {
+            return Err(ApiError::too_many("acks and pushes", ITEMS_MAX));
+        }
+        let operations = operations.items;
         let required = array("requiredLeases", top.required_leases)?;
         let positions = array::<Leading<Position<'a>>>("positions", top.positions)?;
         for (name, rider) in [("kv", top.kv), ("timers", top.timers)] {
@@ -210,6 +223,7 @@ struct Operation<'a> {
 
 impl<'de> Fields<'de> for Operation<'de> {
     const NAME: &'static str = "an operation of type \"ack\" or \"push\"";
+    const LIST_MAX: usize = ITEMS_MAX;
 
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
@@ -258,6 +272,7 @@ struct Item<'a>(push::Item<'a>);
 
 impl<'de> Fields<'de> for Item<'de> {
     const NAME: &'static str = push::Item::NAME;
+    const LIST_MAX: usize = ITEMS_MAX;
 
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         self.0.field(name, map)

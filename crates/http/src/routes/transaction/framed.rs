@@ -7,10 +7,10 @@ use queen_broker::api::{
 use queen_record::frame::Frames;
 
 use super::body::{Bundle, Shape};
-use super::{Results, call_id, rolled_back};
+use super::{Results, call_id, json_len, rolled_back};
 use crate::app::Call;
 use crate::binary::BinaryTransaction;
-use crate::error::{Answer, ApiError};
+use crate::error::{self, Answer, ApiError};
 
 /// Carries a binary transaction out.
 pub(super) async fn transaction<A: Api>(
@@ -30,6 +30,18 @@ pub(super) async fn transaction<A: Api>(
         }
     };
     let position_count = positions.len();
+    let named = || {
+        groups.iter().flat_map(|group| {
+            let frames = Frames::new(&group.frames).filter_map(Result::ok);
+            frames.map(|frame| (&*group.queue, frame.transaction_id))
+        })
+    };
+    let bytes = if wants_counts {
+        json_len(&[], std::iter::empty(), position_count)
+    } else {
+        json_len(&acks, named().map(|(queue, id)| (queue, Some(id))), position_count)
+    };
+    let room = call.mirror_room(bytes).await?;
     let pushes = PushBatch::Framed(&groups, call.sub.as_deref());
     let request = Transaction { tenant: call.tenant, acks, pushes, positions };
     let (acks, pushes) = match call.api()?.transaction(request, call.deadline()).await? {
@@ -45,18 +57,16 @@ pub(super) async fn transaction<A: Api>(
         for (transaction_id, done) in ack_ids.into_iter().zip(&acks) {
             results.ack(Some(transaction_id), Some(done));
         }
-        let named = groups.iter().flat_map(|group| {
-            let frames = Frames::new(&group.frames).filter_map(Result::ok);
-            frames.map(|frame| (&*group.queue, frame.transaction_id))
-        });
-        for ((queue, transaction_id), answer) in named.zip(&pushes) {
+        for ((queue, transaction_id), answer) in named().zip(&pushes) {
             results.pushed(queue, Some(transaction_id), answer);
         }
     }
     for at in 0..position_count {
         results.position(at);
     }
-    Ok(if wants_counts { results.finish_counted(&pushes, acks.len()) } else { results.finish() })
+    let json =
+        if wants_counts { results.finish_counted(&pushes, acks.len()) } else { results.finish() };
+    Ok(error::ok_in(room, json))
 }
 
 /// The head of a body; it may be empty.
