@@ -2,6 +2,7 @@
 
 mod files;
 mod layers;
+mod traps;
 mod words;
 
 use std::fs;
@@ -48,6 +49,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let mut findings = layers::check(shell::metadata()?, &files)?;
     findings.extend(files::check(&files));
     findings.extend(words::check(&files));
+    findings.extend(traps::check(&files));
     report(findings)
 }
 

@@ -122,7 +122,7 @@ fn the_fixture_opens() {
 }
 
 #[test]
-fn t1_a_bad_record_before_a_durable_one_is_refused() {
+fn trap_t1_a_bad_record_before_a_durable_one_is_refused() {
     let fixture = fixture();
     for log in [A, B] {
         let (path, len) = fixture.durable_file(log);
@@ -144,7 +144,7 @@ fn t1_a_bad_record_before_a_durable_one_is_refused() {
 }
 
 #[test]
-fn t1_without_recorded_lengths_the_search_decides() {
+fn trap_t1_without_recorded_lengths_the_search_decides() {
     let sim = SimDisk::new();
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let mut model = Model::default();
@@ -176,7 +176,7 @@ fn t1_without_recorded_lengths_the_search_decides() {
 }
 
 #[test]
-fn t2_one_short_log_is_refused() {
+fn trap_t2_one_short_log_is_refused() {
     let fixture = fixture();
     for log in [A, B] {
         let (path, len) = fixture.durable_file(log);
@@ -196,7 +196,7 @@ fn t2_one_short_log_is_refused() {
 }
 
 #[test]
-fn t3_a_missing_file_log_or_layout_is_refused() {
+fn trap_t3_a_missing_file_log_or_layout_is_refused() {
     let fixture = fixture();
     for tail in &fixture.durable.logs {
         for file in &tail.files {
@@ -247,7 +247,7 @@ fn an_extra_or_longer_file_is_refused() {
 }
 
 #[test]
-fn t4_a_damaged_sealed_file_is_never_served() {
+fn trap_t4_a_damaged_sealed_file_is_never_served() {
     let fixture = fixture();
     let path = file_path(A, 1);
     let starts = starts(&fixture.sim.contents(&path).unwrap());
@@ -331,7 +331,7 @@ fn an_entry_counts_only_when_all_its_parts_are_there() {
 }
 
 #[test]
-fn t7_a_cut_lowers_the_first_seq_of_an_empty_file() {
+fn trap_t7_a_cut_lowers_the_first_seq_of_an_empty_file() {
     let fixture = fixture();
     let (path, len) = fixture.durable_file(A);
     let sim = fixture.copy();
@@ -427,7 +427,7 @@ fn a_rejected_entry_cuts_nothing() {
 }
 
 #[test]
-fn t6_retired_directories_and_leftovers_go_away() {
+fn trap_t6_retired_directories_and_leftovers_go_away() {
     let fixture = fixture();
     let sim = fixture.copy();
     for leftover in [
@@ -480,4 +480,51 @@ fn no_flipped_bit_is_ever_served() {
     assert!(refused > 500 && named > 500 && harmless > 500, "{verdicts:?}");
     // Two of twelve entries lie above the durable point, in either log.
     assert!(cut < (refused + named + harmless + cut) / 5, "{verdicts:?}");
+}
+
+/// An entry may be applied before its own sync, where others made it durable: no point may promise it.
+#[test]
+fn trap_t5_a_point_ends_where_everything_is_synced() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let mut model = Model::default();
+    let (qlog, _, _) = reopen(&disk, settings(), &DurablePoint::default()).unwrap();
+    let first = [model.entry(&[(A, 1), (B, 2)], 1, 60, &[])];
+    qlog.sync(&write(&qlog, &first).unwrap()).unwrap();
+    let second = [model.entry(&[(A, 1), (B, 2)], 1, 60, &[])];
+    let logs = write(&qlog, &second).unwrap();
+    assert_eq!(qlog.durable_point(second[0].index).index, first[0].index);
+    // One of two logs is not enough.
+    qlog.sync(&logs[..1]).unwrap();
+    let point = qlog.durable_point(second[0].index);
+    assert_eq!(point.index, first[0].index);
+    let left: Arc<dyn Disk> = Arc::new(sim.crash_now(&Choice::AllLost));
+    let (_, entries, cut) = reopen(&left, settings(), &point).unwrap();
+    assert_eq!((entries.len(), cut.last), (0, first[0].index));
+    qlog.sync(&logs).unwrap();
+    assert_eq!(qlog.durable_point(second[0].index).index, second[0].index);
+}
+
+#[test]
+fn trap_t10_a_disk_that_fills_within_a_record_poisons_and_the_next_start_cuts() {
+    use queen_io::sim::SimFault;
+    for fault in [SimFault::Enospc, SimFault::ShortWrite] {
+        let Fixture { sim, mut model, durable } = fixture();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let (qlog, _, _) = reopen(&disk, settings(), &durable).unwrap();
+        let kept = model.last();
+        let group = [model.entry(&[(A, 1), (B, 2)], 1, 600, &[])];
+        sim.fail_call(sim.calls() + 1, fault);
+        let written = write(&qlog, &group).and_then(|logs| qlog.sync(&logs));
+        assert!(written.is_err(), "{fault:?}");
+        assert!(qlog.is_poisoned() && qlog.sync(&[]).is_err());
+        for choice in [Choice::AllKept, Choice::AllLost] {
+            let left: Arc<dyn Disk> = Arc::new(sim.crash_now(&choice));
+            let (qlog, _, cut) = reopen(&left, settings(), &durable).unwrap();
+            assert_eq!(cut.last, kept, "{fault:?} {choice:?}");
+            let mut rest = model.clone();
+            rest.truncate(kept);
+            assert_reads(&qlog, &rest);
+        }
+    }
 }

@@ -302,3 +302,50 @@ fn dumps_show_records_and_rows() {
     let wrong = queen(&["store", "dump", "x", "--keyspace", "y"], &[]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// LMDB maps its file, and what it meets in a bad page may be a signal: no start may get that far.
+#[test]
+fn trap_t9_a_bad_page_of_the_store_is_a_line_and_exit_code_1() {
+    const PAGE: usize = 4096;
+    let good = directory();
+    let bytes = std::fs::read(good.path().join("store/data.mdb")).unwrap();
+    let mut refused = 0;
+    for page in 0..bytes.len() / PAGE {
+        for (at, len) in [(0, 16), (16, 64), (2048, 512), (0, PAGE)] {
+            let dir = tempfile::tempdir().unwrap();
+            copy(good.path(), dir.path());
+            let file = dir.path().join("store/data.mdb");
+            let mut bad = bytes.clone();
+            let from = page * PAGE + at;
+            bad[from..from + len].iter_mut().for_each(|byte| *byte = !*byte);
+            std::fs::write(&file, &bad).unwrap();
+            let variables = [("QUEEN_ENCRYPTION_KEY", KEY)];
+            match Program::start(dir.path(), &variables) {
+                // A page of an older commit, or a part of one that holds nothing.
+                Ok(node) => {
+                    let (status, log) = node.stop();
+                    assert!(status.success(), "page {page} byte {at}: {log:?}");
+                }
+                Err(log) => {
+                    refused += 1;
+                    let fatal = log.lines().find(|line| line.contains("FATAL"));
+                    let named = fatal.is_some_and(|line| line.contains("data.mdb"));
+                    assert!(named, "page {page} byte {at}: {log}");
+                    let again = queen(&[], &variables_of(dir.path()));
+                    assert_eq!(again.status.code(), Some(1), "page {page} byte {at}: {again:?}");
+                }
+            }
+        }
+    }
+    assert!(refused > 0);
+}
+
+/// What a node needs to start over a directory.
+fn variables_of(dir: &Path) -> Vec<(&str, &str)> {
+    vec![
+        ("QUEEN_RAFT_DIR", dir.to_str().unwrap()),
+        ("QUEEN_ENCRYPTION_KEY", KEY),
+        ("PORT", "0"),
+        ("QUEEN_BIND_ADDR", "127.0.0.1"),
+    ]
+}

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use queen_broker::api::{
-    AckStatus, Api, CallError, DeadLetterQuery, PopAnswer, PopRequest, PopTarget, Reads, Subscribe,
+    AckStatus, Api, CallError, DeadLetterQuery, PopAnswer, PopRequest, PopTarget, PushBatch,
+    PushItem, Reads, Subscribe,
 };
 use queen_model::OptionsPatch;
 use tokio::task::JoinHandle;
@@ -208,7 +209,7 @@ async fn a_shorter_delay_frees_what_waited_for_the_longer_one() {
 }
 
 #[tokio::test]
-async fn names_are_limited_on_every_call_and_repeats_name_the_next_message() {
+async fn repeats_name_the_next_message_and_names_are_limited_on_every_call() {
     let rig = Rig::new();
     rig.configure("q", OptionsPatch { dedup_window_seconds: set(0), ..Default::default() }).await;
     for _ in 0..3 {
@@ -234,4 +235,37 @@ async fn names_are_limited_on_every_call_and_repeats_name_the_next_message() {
     assert!(matches!(acked, Err(CallError::Refused(_))), "{acked:?}");
     let deleted = rig.api().delete_group(T, long, None, true, DEADLINE).await;
     assert!(matches!(deleted, Err(CallError::Refused(_))), "{deleted:?}");
+}
+
+/// What the planner takes, apply and the checkpoint must take: the longest names that there may be make the longest keys.
+#[tokio::test]
+async fn trap_t8_the_longest_names_reach_the_checkpoint_and_longer_ones_reach_nothing() {
+    let mut rig = Rig::new();
+    // A queue's name and a partition's, or a group's, make one key.
+    let queue = "ü".repeat(100);
+    let [partition, group] = ["p", "g"].map(|first| format!("{first}{}", "ü".repeat(105)));
+    assert_eq!((queue.len() + partition.len(), queue.len() + group.len()), (411, 411));
+    rig.push(&queue, &partition, &["a", "b"]).await;
+    let popped = rig.pop(&queue, &group, 2).await;
+    let id = popped.claims[0].partition_id;
+    let acks = [("a", AckStatus::DeadLetter), ("b", AckStatus::Completed)];
+    let done = rig.ack(&group, popped.lease, id, &acks).await;
+    assert!(done.iter().all(|answer| answer.result.is_ok()), "{done:?}");
+    // A stop writes a checkpoint of all of it, and the start reads it.
+    rig.restart();
+    assert_eq!(statuses(&rig.push(&queue, &partition, &["a", "c"]).await), [(false, 0), (true, 2)]);
+    assert_eq!(ids(&rig.pop(&queue, &group, 9).await), ["c"]);
+    let longer = partition + "x";
+    let item = PushItem {
+        queue: &queue,
+        partition: &longer,
+        transaction_id: Some("a"),
+        payload: b"1",
+        producer_sub: None,
+        trace_id: None,
+    };
+    let pushed = rig.api().push(T, PushBatch::Items(&[item]), DEADLINE).await;
+    assert!(matches!(pushed, Err(CallError::Refused(_))), "{pushed:?}");
+    let popped = rig.api().pop(pop(&queue, &(group + "x"), 1)).await;
+    assert!(matches!(popped, Err(CallError::Refused(_))), "{popped:?}");
 }
