@@ -23,6 +23,7 @@ import zstandard
 FILE_MAGIC = b"QNQLOG1\0"
 INDEX_MAGIC = b"QQIDX1\0\0"
 HASHES_MAGIC = b"QQHSH1\0\0"
+FILES_MAGIC = b"QNQFILES"
 UNUSED = 0xFFFF_FFFF_FFFF_FFFF
 BODY_MAX = 256 << 20
 MESSAGE, ENTRY, STUB = 0, 2, 3
@@ -53,6 +54,15 @@ class Reader:
 
     def number(self, form):
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0]
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.u8()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
 
     def u8(self):
         return self.number("B")
@@ -232,8 +242,9 @@ class Directory:
         self.checks = []
         self.layout()
         logs = [name for name in os.listdir(self.qlog) if re.fullmatch(r"q\d+", name)]
-        others = set(os.listdir(self.qlog)) - set(logs) - {"LANES", "SHARDS"}
+        others = set(os.listdir(self.qlog)) - set(logs) - {"LANES", "SHARDS", "FILES", "RECLAIMED"}
         need(not others, f"unknown in qlog: {sorted(others)}")
+        self.inventory()
         for log in sorted(logs):
             self.read_log(log)
 
@@ -241,6 +252,24 @@ class Directory:
         self.qlog = os.path.join(self.path, "qlog")
         self.lanes, self.shards = self.number("LANES"), self.number("SHARDS")
         need(self.lanes and 1 <= self.lanes <= 64, f"LANES {self.lanes}")
+
+    def inventory(self):
+        """The record of the newest files: what it names is there, at least as long."""
+        path = os.path.join(self.qlog, "FILES")
+        if not os.path.exists(path):
+            return
+        with open(path, "rb") as file:
+            data = file.read()
+        need(data[:8] == FILES_MAGIC, "FILES: magic")
+        need(xxhash.xxh3_64_intdigest(data[:-8]) == int.from_bytes(data[-8:], "little"), "FILES: checksum")
+        reader = Reader(data[8:-8])
+        whole, logs = reader.u8(), reader.varint()
+        need(whole in (0, 1) and (whole or not logs), "FILES: a list although something was reclaimed")
+        for _ in range(logs):
+            log, number, length = reader.u64(), reader.varint(), reader.varint()
+            newest = os.path.join(self.qlog, f"q{log}", f"r{number:08}.qlog")
+            need(os.path.getsize(newest) >= length, f"FILES: {newest} has fewer than {length} bytes")
+        reader.end("FILES")
 
     def number(self, name):
         path = os.path.join(self.qlog, name)
