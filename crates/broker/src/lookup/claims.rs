@@ -1,10 +1,10 @@
 //! The messages of claims: as many as are asked for, may be delivered, and have room in one answer.
 
 use queen_planner::consume::{Claim, ClaimFrom, Delivered};
-use queen_qlog::{ReadLimit, StoredRecord};
+use queen_qlog::{ReadError, ReadLimit, StoredRecord};
 use queen_record::compress::content_size;
 use queen_record::frame::Frames;
-use queen_record::ids::{LogId, Micros, Offset, TxHash};
+use queen_record::ids::{LogId, Micros, Offset, PartitionId, TxHash};
 
 use super::{LookupError, Reader, frames_of, missing};
 use crate::api::escaped_len;
@@ -161,8 +161,34 @@ impl Reader {
             return Err(missing(claim.partition, Offset(0)));
         };
         let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
-        let records = self.qlog.read(log, claim.partition, from, limit)?;
+        let records = self.read_sound(log, claim.partition, from, limit)?;
         select(claim, from, records, (bytes_max, weight))
+    }
+
+    /// Reads records up to the first one that is damaged, which is the error when it is the first of all.
+    fn read_sound(
+        &self,
+        log: LogId,
+        partition: PartitionId,
+        from: Offset,
+        limit: ReadLimit,
+    ) -> Result<Vec<StoredRecord>, ReadError> {
+        let whole = self.qlog.read(log, partition, from, limit);
+        let Err(damage @ ReadError::Damage { .. }) = whole else { return whole };
+        let mut sound: Vec<StoredRecord> = Vec::new();
+        let mut next = from;
+        while (sound.len() as u64) < u64::from(limit.messages) {
+            let one = ReadLimit { messages: 1, bytes: 1 };
+            let Ok(records) = self.qlog.read(log, partition, next, one) else { break };
+            let Some(last) = records.last() else { break };
+            next = Offset(last.base.0.saturating_add(u64::from(last.count)));
+            sound.extend(records);
+        }
+        if sound.is_empty() {
+            return Err(damage);
+        }
+        tracing::error!("{damage}; what stands before it is delivered");
+        Ok(sound)
     }
 
     /// Reads the newest message of a claim that may be delivered.
@@ -233,9 +259,11 @@ impl Reader {
         };
         let log = self.log(claim.route, claim.partition);
         let limit = ReadLimit { messages: claim.messages_max, bytes: bytes_max };
-        match self.qlog.try_read(log, claim.partition, from, limit)? {
-            Some(records) => select(claim, from, records, (bytes_max, weight)).map(Some),
-            None => Ok(None),
+        match self.qlog.try_read(log, claim.partition, from, limit) {
+            Ok(Some(records)) => select(claim, from, records, (bytes_max, weight)).map(Some),
+            // Damage is looked at where there is time for it.
+            Ok(None) | Err(ReadError::Damage { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }

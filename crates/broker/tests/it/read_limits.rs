@@ -1,13 +1,13 @@
 //! Ceilings of reads, large queues, damage.
 
 use queen_broker::api::{
-    Api, CallError, ChangedQuery, FetchEntry, FetchRequest, Label, MESSAGES_DEPTH_MAX,
+    AckStatus, Api, CallError, ChangedQuery, FetchEntry, FetchRequest, Label, MESSAGES_DEPTH_MAX,
     MessageQuery, PushBatch, PushItem, Reads,
 };
 use queen_model::Refusal;
 use std::time::Duration;
 
-use crate::support::{Rig, T};
+use crate::support::{Rig, T, ids, pop};
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -149,13 +149,8 @@ async fn a_queue_with_many_partitions() {
     assert!(calls > 100, "{calls}");
 }
 
-#[tokio::test]
-async fn damage_is_an_error_and_a_flag_and_never_an_empty_answer() {
-    let rig = Rig::new();
-    let data = "\"a-payload-that-is-easy-to-find\"".to_owned();
-    rig.push_payloads("q", "p", &[("1", &data), ("2", &data)]).await;
-    rig.push_payloads("q", "sound", &[("3", "3")]).await;
-    assert!(rig.api().health().serving);
+/// Flips a bit of every record whose payload holds these bytes.
+fn damage(rig: &Rig, data: &str) {
     for (path, _) in rig.disk.files() {
         let mut bytes = rig.disk.contents(&path).unwrap();
         let found = bytes.windows(data.len()).position(|window| window == data.as_bytes());
@@ -164,6 +159,36 @@ async fn damage_is_an_error_and_a_flag_and_never_an_empty_answer() {
             rig.disk.set_contents(&path, &bytes);
         }
     }
+}
+
+#[tokio::test]
+async fn a_pop_delivers_what_stands_before_a_damaged_record() {
+    let rig = Rig::new();
+    let data = "\"a-payload-that-is-easy-to-find\"";
+    for (id, payload) in [("1", "1"), ("2", "2"), ("3", data), ("4", "4")] {
+        rig.push_payloads("q", "p", &[(id, payload)]).await;
+    }
+    damage(&rig, data);
+    let popped = rig.pop("q", "g", 10).await;
+    assert_eq!(ids(&popped), ["1", "2"]);
+    let partition = popped.claims[0].partition_id;
+    let acks = [("1", AckStatus::Completed), ("2", AckStatus::Completed)];
+    let acked = rig.ack("g", popped.lease, partition, &acks).await;
+    assert!(acked.iter().all(|answer| answer.result.is_ok()), "{acked:?}");
+    // Now it is the first of all.
+    let popped = rig.api().pop(pop("q", "g", 10)).await;
+    assert!(matches!(popped, Err(CallError::Internal(_))), "{popped:?}");
+    assert!(!rig.api().health().serving);
+}
+
+#[tokio::test]
+async fn damage_is_an_error_and_a_flag_and_never_an_empty_answer() {
+    let rig = Rig::new();
+    let data = "\"a-payload-that-is-easy-to-find\"".to_owned();
+    rig.push_payloads("q", "p", &[("1", &data), ("2", &data)]).await;
+    rig.push_payloads("q", "sound", &[("3", "3")]).await;
+    assert!(rig.api().health().serving);
+    damage(&rig, &data);
     let api = rig.api();
     let sound = api.fetch(request(vec![entry("q", "sound")])).await.unwrap();
     assert_eq!(sound[0].messages.len(), 1);
