@@ -43,8 +43,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn restore(args: &Args) -> Result<ExitCode, Failure> {
     let to = &*args.to;
-    check_empty(to)?;
     let growing = beside(to, "restoring")?;
+    check_empty(to)?;
     // The settings first: a wrong key costs no copy.
     let target = doctor::target(&growing)?;
     let _lock = take(&growing)?;

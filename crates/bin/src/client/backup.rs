@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -140,14 +141,42 @@ fn check_free(to: &Path, is_file: bool) -> Result<(), Failure> {
     }
 }
 
-/// A name beside another one: `DIR.partial` of `DIR`.
+/// A name beside another one: `DIR.partial` of `DIR`. What grows there gets the other name in the end, so whatever would
+/// keep it from that is found here, before any work.
 ///
 /// # Errors
-/// There is nothing beside it.
+/// The name cannot be given.
 pub(crate) fn beside(path: &Path, end: &str) -> Result<PathBuf, Failure> {
+    let shown = path.display();
     let name = path.file_name().ok_or_else(|| {
-        Failure::said(format!("{} is no name that something can be given", path.display()))
+        Failure::said(format!(
+            "{shown} is no name that something can be given: name it from outside"
+        ))
     })?;
+    let parent = parent_of(path);
+    let around = match std::fs::metadata(parent) {
+        Ok(found) if found.is_dir() => found,
+        Ok(_) => {
+            let line = format!("{} is a file: name a directory in {shown}", parent.display());
+            return Err(Failure::said(line));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let line = format!("the directory {} does not exist: make it first", parent.display());
+            return Err(Failure::said(line));
+        }
+        Err(error) => return Err(said(parent, "cannot be looked at")(error)),
+    };
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if found.is_symlink() {
+            let line = format!("{shown} is a symbolic link: name the directory that it leads to");
+            return Err(Failure::said(line));
+        }
+        if found.dev() != around.dev() {
+            let line =
+                format!("{shown} is a mount point and keeps its place: name a directory in it");
+            return Err(Failure::said(line));
+        }
+    }
     let mut name = name.to_os_string();
     name.push(".");
     name.push(end);
@@ -160,11 +189,15 @@ pub(crate) fn beside(path: &Path, end: &str) -> Result<PathBuf, Failure> {
 /// The system's.
 pub(crate) fn put_in_place(from: &Path, to: &Path) -> Result<(), Failure> {
     RealDisk.rename(from, to).map_err(said(to, "cannot be given its name"))?;
-    let parent = match to.parent() {
+    let parent = parent_of(to);
+    RealDisk.sync_dir(parent).map_err(said(parent, "cannot be synced"))
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
-    };
-    RealDisk.sync_dir(parent).map_err(said(parent, "cannot be synced"))
+    }
 }
 
 /// A failed call on a file as a line.

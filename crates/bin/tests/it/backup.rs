@@ -276,3 +276,24 @@ fn a_plain_copy_of_a_running_directory_is_complete_or_refused() {
     }
     assert_eq!(refused + complete, 12);
 }
+
+#[test]
+fn a_name_that_cannot_be_given_is_refused_before_any_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"x").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    for (name, said) in [
+        (link, "is a symbolic link"),
+        (dir.path().join("missing/place"), "does not exist: make it first"),
+        (file.join("below"), "is a file"),
+        (PathBuf::from("/proc"), "is a mount point"),
+        (dir.path().join(".."), "is no name that something can be given"),
+    ] {
+        let output = queen(&["restore", "--from", to(&file), "--to", to(&name)], &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains(said), "{output:?}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
