@@ -4,13 +4,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "this program talks to the person who called it")]
 
-mod age;
 mod args;
 mod bench;
 mod chaos;
 mod ci;
-mod crash;
-mod damage;
 mod decode;
 mod demo;
 mod fuzz;
@@ -21,6 +18,7 @@ mod readme;
 mod rng;
 mod schema;
 mod shell;
+mod sim;
 mod suite;
 mod test;
 mod tidy;
@@ -80,9 +78,9 @@ fn run() -> anyhow::Result<()> {
         Some("demo") => demo::demo(args),
         Some("chaos") => chaos::chaos(args),
         Some("schema") => schema::schema(args),
-        Some("crash") => crash::run(&args.rest()),
-        Some("age") => age::run(&args.rest()),
-        Some("damage") => damage::run(&args.rest()),
+        Some("crash") => sim::run("crash", &args.rest()),
+        Some("age") => sim::run("age", &args.rest()),
+        Some("damage") => sim::run("damage", &args.rest()),
         Some("fuzz") => fuzz::fuzz(args),
         Some("bench") => bench::run(&args.rest()),
         None | Some("help" | "--help" | "-h") => {

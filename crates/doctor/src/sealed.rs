@@ -70,14 +70,8 @@ fn read(disk: &dyn Disk, path: &Path, right: usize) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;
     let len = usize::try_from(file.len()?).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(right + 1)];
-    let mut done = 0;
-    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, done as u64)? {
-            0 => break,
-            count => done += count,
-        }
-    }
-    bytes.truncate(done);
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
     Ok(bytes)
 }
 

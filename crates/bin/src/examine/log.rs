@@ -221,14 +221,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
             return Err(std::io::Error::other(text));
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        let mut done = 0;
-        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match file.read_at(rest, done as u64)? {
-                0 => break,
-                count => done += count,
-            }
-        }
-        bytes.truncate(done);
+        let count = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(count);
         Ok(bytes)
     };
     read().map_err(|error: std::io::Error| {
