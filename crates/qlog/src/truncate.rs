@@ -44,7 +44,9 @@ impl Qlog {
 impl Shared {
     fn truncate_log(&self, log: &Arc<Log>, last: EntryIndex) -> Result<(), Fault> {
         let _writer = log.writer.lock();
-        if log.is_gone() || log.tail.lock().last <= last {
+        // An empty file that an earlier truncation left may be for an entry that is above the next one now.
+        let is_above = log.active().is_some_and(|active| active.first_seq > last.next());
+        if log.is_gone() || (log.tail.lock().last <= last && !is_above) {
             return Ok(());
         }
         // Whoever makes side files of a file that is about to go, or to be written again, ends first.
