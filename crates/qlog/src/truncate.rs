@@ -33,11 +33,14 @@ impl Qlog {
         assert!(shared.recovered.load(Ordering::SeqCst), "truncation before recovery has ended");
         assert!(last >= shared.written_index(), "truncation below the durable point");
         shared.check_poison()?;
-        for log in shared.all_logs() {
-            shared.truncate_log(&log, last).map_err(|fault| shared.poisoned(fault))?;
-        }
+        let _truncating = shared.truncating.lock();
+        // In this order: whoever sees the count that follows does not ask for what goes.
         shared.appended.fetch_min(last.0, Ordering::SeqCst);
-        Ok(())
+        shared.terms.lock().cut(last);
+        shared.truncations.fetch_add(1, Ordering::SeqCst);
+        let done = shared.all_logs().iter().try_for_each(|log| shared.truncate_log(log, last));
+        shared.truncations.fetch_add(1, Ordering::SeqCst);
+        done.map_err(|fault| shared.poisoned(fault))
     }
 }
 
