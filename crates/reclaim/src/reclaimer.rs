@@ -196,7 +196,7 @@ impl Reclaimer {
         match self.judge(log, file, now, budget, pass) {
             Ok(()) => Ok(()),
             Err(ReadError::Io(fault)) => Err(fault),
-            Err(damage @ ReadError::Damage { .. }) => {
+            Err(damage) => {
                 self.damaged.insert(name);
                 pass.damage.get_or_insert(damage.to_string());
                 Ok(())
