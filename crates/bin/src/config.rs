@@ -10,8 +10,10 @@ mod values;
 
 pub(crate) use source::Environment;
 pub(crate) use values::{
-    Algorithm, Filter, Host, Percent, Replicator, Secret, ServerId, Shards, Threads,
+    Algorithm, Filter, Host, NodeId, Peers, Percent, Replicator, Secret, ServerId, Shards, Threads,
 };
+
+use std::net::SocketAddr;
 
 use anyhow::{Context, anyhow, bail};
 use queen_broker::cipher::EncryptionKey;
@@ -185,8 +187,28 @@ settings! {
             "Share of a log file's message bytes that must be dead before its live messages are copied to a new file; auto is the first dead message in a queue's own log and 50 in a shared one";
         seal_age_s: u64 = ["QUEEN_QLOG_SEAL_AGE_S"], "600", (1, 31_536_000), "s",
             "Age of a log's active file from which it is sealed early when it holds a dead message, only entry records, or an eighth of a file";
+    }
+    "cluster" {
         replicator: Replicator = ["QUEEN_RAFT_REPLICATOR"], "local", ANY, "",
-            "Replication; this build has local only";
+            "Whether the node is alone or a member of a cluster; a directory stays with the one that made it";
+        node_id: NodeId = ["QUEEN_RAFT_NODE_ID"], "1", ANY, "",
+            "This node's number in its cluster; ordinal is the number at the end of `HOSTNAME`, plus one";
+        peers: Peers = ["QUEEN_RAFT_PEERS"], "", ANY, "",
+            "Every voter of a new cluster, the same text on each; later the membership in the log counts";
+        raft_listen: String = ["QUEEN_RAFT_LISTEN"], "", ANY, "",
+            "Address that other members reach; empty is `0.0.0.0` and the port of the node's own raft address";
+        raft_token: Secret = ["QUEEN_RAFT_TOKEN"], "", ANY, "",
+            "Shared secret of every call between members; without one anybody who reaches the port may write the log";
+        raft_join: bool = ["QUEEN_RAFT_JOIN"], "false", ANY, "",
+            "An empty node founds no cluster: it waits to be added to one";
+        heartbeat_ms: u64 = ["QUEEN_RAFT_HEARTBEAT_MS"], "0", (0, 60_000), "ms",
+            "Time between two heartbeats of a leader; 0 is 100, and 50 for a single voter";
+        election_ms: u64 = ["QUEEN_RAFT_ELECTION_MS"], "0", (0, 600_000), "ms",
+            "Least silence of the leader after which a member elects, twice that is the most; 0 is 1000, and 150 for a single voter";
+        promote_max_lag: u64 = ["QUEEN_RAFT_PROMOTE_MAX_LAG"], "1000", (0, 1 << 40), "entries",
+            "How far behind a learner may be to become a voter";
+        log_cache_mb: u64 = ["QUEEN_RAFT_LOG_CACHE_MB"], "512", (1, 1 << 20), "MiB",
+            "Entries kept in memory for members that are behind; older ones are read from the logs";
     }
     "planner" {
         batch_max_cmds: u64 = ["QUEEN_RAFT_BATCH_MAX_CMDS"], "4096", (1, 1 << 20), "commands",
@@ -271,13 +293,56 @@ impl Settings {
             // Ignored, it would make a test of faults pass without any.
             bail!("QUEEN_TEST_FAULTS is set, but this build injects no faults");
         }
-        if environment.is_filled("QUEEN_RAFT_PEERS") {
-            bail!("QUEEN_RAFT_PEERS is set without QUEEN_RAFT_REPLICATOR=openraft");
-        }
+        self.check_cluster(environment)?;
         if self.dir.is_empty() {
             bail!("QUEEN_RAFT_DIR is empty: name the data directory");
         }
         Ok(())
+    }
+
+    /// This node's number.
+    ///
+    /// # Errors
+    /// The host's name does not say it.
+    pub(crate) fn node_number(&self) -> anyhow::Result<u64> {
+        let host = std::env::var("HOSTNAME").ok();
+        self.node_id.on(host.as_deref()).map_err(|reason| anyhow!("QUEEN_RAFT_NODE_ID {reason}"))
+    }
+
+    /// Refuses half a cluster.
+    fn check_cluster(&self, environment: &Environment) -> anyhow::Result<()> {
+        if self.replicator == Replicator::Local {
+            if environment.is_filled("QUEEN_RAFT_PEERS") {
+                bail!("QUEEN_RAFT_PEERS is set without QUEEN_RAFT_REPLICATOR=openraft");
+            }
+            return Ok(());
+        }
+        let node = self.node_number()?;
+        if !self.peers.0.is_empty() && !self.peers.0.contains_key(&node) {
+            bail!("QUEEN_RAFT_PEERS does not name this node, {node} (QUEEN_RAFT_NODE_ID)");
+        }
+        self.raft_address()?;
+        Ok(())
+    }
+
+    /// Where this node listens for other members; `None` without a network.
+    ///
+    /// # Errors
+    /// The text is no address.
+    pub(crate) fn raft_address(&self) -> anyhow::Result<Option<SocketAddr>> {
+        let own = self.peers.0.get(&self.node_number()?);
+        let text = match (&*self.raft_listen, own) {
+            ("", None) => return Ok(None),
+            ("", Some(own)) => {
+                let port = own.raft.rsplit_once(':').map_or("0", |(_, port)| port);
+                format!("0.0.0.0:{port}")
+            }
+            (text, _) => text.to_owned(),
+        };
+        let address = text.parse().with_context(|| {
+            format!("QUEEN_RAFT_LISTEN={text} is no address, such as 0.0.0.0:7400")
+        })?;
+        Ok(Some(address))
     }
 }
 

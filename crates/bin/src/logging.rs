@@ -12,10 +12,15 @@ use crate::config::Settings;
 /// # Errors
 /// The filter does not parse, which the settings have checked.
 pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.log_filter.0)?;
+    let filter = EnvFilter::try_new(with_library(&settings.log_filter.0))?;
     let builder = fmt().with_env_filter(filter).with_ansi(false).with_writer(Lines(io::stderr));
     let started = if settings.log_json { builder.json().try_init() } else { builder.try_init() };
     started.map_err(|error| anyhow::anyhow!("logging does not start: {error}"))
+}
+
+/// The consensus library tells of every vote and every heartbeat; what an operator needs of that the node says itself.
+fn with_library(filter: &str) -> String {
+    if filter.contains("openraft") { filter.to_owned() } else { format!("{filter},openraft=error") }
 }
 
 /// Starts logging with the defaults unless it runs already: for a start that is refused for its settings.

@@ -16,10 +16,11 @@ use queen_broker::{
 use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
 use queen_planner::limits::Limits;
+use queen_raft::ClusterOptions;
 use queen_record::layout::Shards;
 use queen_store::{LmdbOptions, LmdbStore};
 
-use crate::config::Settings;
+use crate::config::{Replicator, Settings};
 use crate::start::{self, Boot};
 
 /// A running node and its hold on the directory.
@@ -99,6 +100,38 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
+/// What the node is a member of.
+fn cluster(settings: &Settings, dir: &Path) -> anyhow::Result<Option<ClusterOptions>> {
+    if settings.replicator == Replicator::Local {
+        return Ok(None);
+    }
+    let peers = settings.peers.0.clone();
+    let is_alone = peers.len() < 2 && !settings.raft_join;
+    let or = |given: u64, alone: u64, together: u64| {
+        let default = if is_alone { alone } else { together };
+        Duration::from_millis(if given == 0 { default } else { given })
+    };
+    let listen = settings.raft_address()?;
+    let token = settings.raft_token.text().unwrap_or_default().to_owned();
+    if token.is_empty() && listen.is_some_and(|address| !address.ip().is_loopback()) {
+        tracing::warn!(
+            "QUEEN_RAFT_TOKEN is not set: anybody who reaches the raft port may vote and write the log"
+        );
+    }
+    Ok(Some(ClusterOptions {
+        dir: dir.to_owned(),
+        node: settings.node_number()?,
+        peers,
+        listen,
+        token,
+        join: settings.raft_join,
+        heartbeat: or(settings.heartbeat_ms, 50, 100),
+        election: or(settings.election_ms, 150, 1000),
+        promote_lag_max: settings.promote_max_lag,
+        cache_bytes_max: usize::try_from(settings.log_cache_mb << 20).unwrap_or(usize::MAX),
+    }))
+}
+
 const DAY_S: u64 = 86_400;
 
 fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
@@ -119,9 +152,11 @@ fn options(settings: &Settings, dir: PathBuf) -> anyhow::Result<NodeOptions> {
         fd_cache: size(settings.fd_cache),
         ..queen_qlog::Options::new(dir.join("qlog"))
     };
+    let cluster = cluster(settings, &dir)?;
     Ok(NodeOptions {
         qlog,
         dir,
+        cluster,
         encryption_key: settings.encryption_key()?,
         cycle: CycleLimits {
             planning: Limits { command_bytes_max: size(settings.entry_max_bytes) },

@@ -75,6 +75,16 @@ pub enum CallError {
     /// Another backup is being taken.
     #[error("a backup is being taken already: wait for its end, or end the command that takes it")]
     BackupRunning,
+    /// The cluster has no leader that this node knows of; nothing was done.
+    #[error(
+        "timeout: no leader: fewer than half of the voters can be reached, or an election is under way; ask again"
+    )]
+    NoLeader,
+    /// The lead passed to another node while the call was under way: it may have been carried out.
+    #[error(
+        "timeout: the lead passed to another node before the answer; what was asked may have been committed: ask again"
+    )]
+    LeadLost,
     /// The node is stopping, or it stopped after a fault; nothing was done.
     #[error("timeout: this node is not serving: {0}")]
     NotServing(String),
@@ -400,8 +410,10 @@ pub struct GroupDeleted {
 /// What `/health` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// `leader`, `candidate` while the node loads, `stopped` after a fault.
+    /// `leader`, `follower`, `learner`, `candidate` while there is no leader or the node loads, `stopped` after a fault.
     pub role: &'static str,
+    /// The current term; 1 for a node alone.
+    pub term: u64,
     /// Whether the node serves.
     pub serving: bool,
     /// Last applied entry.
@@ -414,8 +426,22 @@ pub struct Health {
     pub reason: Option<String>,
 }
 
+/// Where calls are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Here.
+    Here,
+    /// By the member at this `host:port`.
+    At(String),
+    /// Nowhere: there is no leader that this node knows of.
+    Nowhere,
+}
+
 /// The broker, as the HTTP edge sees it: what changes something, beside the reads.
 pub trait Api: Reads {
+    /// Where calls are served, waiting for a leader no longer than `limit`.
+    fn place(&self, limit: Duration) -> impl Future<Output = Place> + Send;
+
     /// Takes room for a write of about this many bytes, before its body is read; kept until it is answered.
     ///
     /// # Errors

@@ -126,19 +126,22 @@ pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Resu
 fn write_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<DurablePoint, StoreError> {
     let started = Instant::now();
     let qlog = shared.reader.qlog();
-    let (index, point, meta) = {
+    let (index, term, point, meta) = {
         let mut state = shared.state.write();
-        let index = state.applied();
+        let (index, term) = (state.applied(), state.term());
         let point = qlog.durable_point(index);
         let mut bytes = Vec::new();
         point.encode(&mut bytes);
-        (index, point, state.begin_cut(&bytes))
+        (index, term, point, state.begin_cut(&bytes))
     };
     let mut rows = Rows { shared, batch: meta.into_iter(), done: false };
     let written = store.write(&mut rows)?;
     shared.state.write().finish_cut();
     qlog.point_written(&point);
     shared.durable.store(index.0, Ordering::Release);
+    if let Some(cluster) = shared.cluster.get() {
+        cluster.checkpointed(index, term);
+    }
     let metrics = &shared.metrics;
     #[expect(clippy::cast_precision_loss, reason = "histogram samples")]
     {

@@ -3,13 +3,14 @@
 //! The stages run inline on one thread. Handing each to a thread of its own was refused: on a small machine a thread
 //! that wakes costs more than the stage, and requests gather just as well while this thread waits for the disk.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use queen_io::Clock;
+use queen_raft::Cluster;
 use queen_record::ids::Micros;
 use queen_state::State;
 use tokio::sync::watch;
@@ -34,6 +35,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: BrokerMetrics,
     pub(crate) applied: AtomicU64,
     pub(crate) durable: AtomicU64,
+    /// The cluster that the node is a member of; none for a node alone.
+    pub(crate) cluster: OnceLock<Cluster>,
+    /// Whether the core plans.
+    pub(crate) leads: AtomicBool,
     /// Time that applying entries took, since the start.
     pub(crate) apply_us: AtomicU64,
     /// Proposals of retention that wait to be judged.
@@ -55,6 +60,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether this node plans: it is alone, or leads its cluster.
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
     /// Notes damage that a read met, and turns it into the caller's error: never a silently empty answer.
     pub(crate) fn damaged_read(&self, error: &str) -> CallError {
         self.metrics.checksum_failures.increment(1);
@@ -128,7 +138,7 @@ impl Core {
         let mut inputs = Vec::new();
         loop {
             self.shared.inbox.take(&mut inputs);
-            let due = self.machine.cycle().next_due();
+            let due = self.machine.next_due();
             let now = self.shared.clock.now();
             let idle =
                 inputs.is_empty() && due.is_none_or(|due| due > now) && !self.machine.has_work();
@@ -200,12 +210,19 @@ impl Core {
             metrics.proposals.increment(round.applied);
             self.shared.applied.fetch_add(round.applied, Ordering::AcqRel);
         }
+        if round.role_changed {
+            self.role_changed();
+        }
         for lookup in round.lookups {
             // The workers live as long as this thread: they end when it drops the sender.
             self.lookups.send(lookup).map_err(|_| "the lookup workers are gone".to_owned())?;
         }
         if round.retention.judged > 0 {
-            self.shared.proposals_waiting.fetch_sub(round.retention.judged, Ordering::AcqRel);
+            let waiting = &self.shared.proposals_waiting;
+            waiting.fetch_sub(
+                round.retention.judged.min(waiting.load(Ordering::Acquire)),
+                Ordering::AcqRel,
+            );
             self.shared.metrics.retained(&round.retention);
         }
         if let Some(damage) = round.damage {
@@ -213,6 +230,14 @@ impl Core {
         }
         self.report();
         Ok(round.answered)
+    }
+
+    fn role_changed(&self) {
+        let leads = self.machine.is_leading();
+        self.shared.leads.store(leads, Ordering::Release);
+        // What waited to be judged went with the plan.
+        self.shared.proposals_waiting.store(0, Ordering::Release);
+        tracing::info!(leads, applied = self.shared.applied.load(Ordering::Relaxed), "role");
     }
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]

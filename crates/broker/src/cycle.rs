@@ -87,6 +87,8 @@ pub enum Input {
     Found(Found),
     /// The node stops: parked pops are answered empty, and later ones at once.
     Stop,
+    /// The replicator has something for the core.
+    Progress,
 }
 
 /// Answered pops that can still be taken back.
@@ -286,6 +288,7 @@ impl Cycle {
             Input::Retention(proposals) => self.propose_retention(proposals),
             Input::Found(found) => self.found(state, reader, draft, found),
             Input::Stop => self.stop_pops(state),
+            Input::Progress => {}
         }
     }
 
@@ -319,6 +322,33 @@ impl Cycle {
                 self.engine.appended(state, append.id);
             }
         }
+    }
+
+    /// An entry of another node is applied: only its hashes are of use here.
+    pub fn followed(&mut self, index: EntryIndex, entry: &Entry) {
+        self.passed(index);
+        let band = Band { from: index, to: index };
+        for effect in &entry.effects {
+            let Effect::Append(append) = effect else { continue };
+            for hash in &append.hashes {
+                self.filter.insert(append.id, *hash, band, append.created);
+            }
+        }
+    }
+
+    /// An entry that changes no state has this place: no plan has its number.
+    pub fn passed(&mut self, index: EntryIndex) {
+        self.applied = index.0;
+        self.proposed = self.proposed.max(index.0);
+    }
+
+    /// Begins anew on this state, as a node that starts does, with what the filter knows. Whoever waits for an answer
+    /// gets none.
+    pub fn begin(&mut self, state: &State) {
+        let filter = std::mem::take(&mut self.filter);
+        let is_stopping = self.stopping;
+        *self = Self::new(state, filter, self.limits);
+        self.stopping = is_stopping;
     }
 
     /// Hands out every answer whose entries are applied; returns how many.

@@ -7,6 +7,7 @@ mod arrivals;
 pub mod backup;
 mod checkpoint;
 pub mod cipher;
+mod cluster;
 mod core;
 pub mod cycle;
 mod inbox;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use queen_planner::draft::{Route, Stamp};
-use queen_raft::{Proposal, Replicator};
-use queen_record::ids::{LogId, Micros};
+use queen_raft::{Committed, Proposal, Replicator, Step};
+use queen_record::ids::{EntryIndex, LogId, Micros};
 use queen_record::layout::SYSTEM_LOG;
 use queen_state::State;
 
@@ -23,6 +23,9 @@ pub struct Machine {
     cycle: Cycle,
     replicator: Box<dyn Replicator>,
     arrivals: Option<Arc<Arrivals>>,
+    /// Whether this node plans.
+    is_leading: bool,
+    steps: Vec<Step>,
 }
 
 /// What one round did.
@@ -34,6 +37,8 @@ pub struct Round {
     pub answered: usize,
     /// Entries applied.
     pub applied: u64,
+    /// Whether this node began or ended to plan.
+    pub role_changed: bool,
     /// What retention did.
     pub retention: RetentionDone,
     /// Damage that a read met.
@@ -63,7 +68,8 @@ impl Machine {
         cycle: Cycle,
         replicator: Box<dyn Replicator>,
     ) -> Self {
-        Self { state, reader, cycle, replicator, arrivals: None }
+        let (is_leading, steps) = (replicator.leads_at_start(), Vec::new());
+        Self { state, reader, cycle, replicator, arrivals: None, is_leading, steps }
     }
 
     /// Shows every applied entry to those who wait for messages by offset.
@@ -86,12 +92,23 @@ impl Machine {
         &self.cycle
     }
 
-    /// Whether another round should follow at once although nothing arrived.
-    pub fn has_work(&self) -> bool {
-        self.cycle.has_work(&self.state.read())
+    /// Whether this node plans: it is alone, or leads its cluster.
+    pub fn is_leading(&self) -> bool {
+        self.is_leading
     }
 
-    /// One round over everything in `inputs`, which is emptied.
+    /// Whether another round should follow at once although nothing arrived.
+    pub fn has_work(&self) -> bool {
+        self.is_leading && self.cycle.has_work(&self.state.read())
+    }
+
+    /// When a round is due although nothing arrives.
+    pub fn next_due(&self) -> Option<Micros> {
+        if self.is_leading { self.cycle.next_due() } else { None }
+    }
+
+    /// One round over everything in `inputs`, which is emptied. What arrives at a node that does not plan is dropped: its
+    /// callers see that nobody will answer.
     ///
     /// # Errors
     /// A fault of the logs or a failed apply: the machine must not be used again, and nothing more answered.
@@ -102,6 +119,26 @@ impl Machine {
         inputs: &mut Vec<Input>,
     ) -> Result<Round, String> {
         let mut round = Round::default();
+        let mut steps = std::mem::take(&mut self.steps);
+        self.replicator.begin_round(&mut steps).map_err(|fault| fault.to_string())?;
+        self.take_steps(&mut steps, &mut round)?;
+        self.steps = steps;
+        if self.is_leading {
+            self.plan(now, entropy, inputs, &mut round)?;
+        } else {
+            inputs.clear();
+        }
+        self.replicator.end_round();
+        Ok(round)
+    }
+
+    fn plan(
+        &mut self,
+        now: Micros,
+        entropy: &mut dyn FnMut() -> u64,
+        inputs: &mut Vec<Input>,
+        round: &mut Round,
+    ) -> Result<(), String> {
         let started = Instant::now();
         let planned = {
             let state = self.state.read();
@@ -117,35 +154,79 @@ impl Machine {
         round.damage = self.cycle.take_damage();
         if let Some((entry, routes)) = planned.entry {
             let logs = routes.iter().map(|route| self.log_of(*route)).collect();
-            self.replicate(Proposal { entry, logs }, &mut round)?;
+            self.replicate(Proposal { entry, logs }, round)?;
         }
         round.answered = self.cycle.release();
-        Ok(round)
+        Ok(())
     }
 
     fn replicate(&mut self, proposal: Proposal, round: &mut Round) -> Result<(), String> {
         let started = Instant::now();
         self.replicator.propose(proposal).map_err(|fault| fault.to_string())?;
         let written = Instant::now();
-        let committed = self.replicator.commit().map_err(|fault| fault.to_string())?;
+        let mut steps = std::mem::take(&mut self.steps);
+        self.replicator.commit(&mut steps).map_err(|fault| fault.to_string())?;
         let synced = Instant::now();
-        for committed in committed {
-            let mut state = self.state.write();
-            state
-                .apply(committed.index, committed.term, &committed.entry)
-                .map_err(|error| format!("APPLY FAILED DETERMINISTIC: {error}"))?;
-            let state = RwLockWriteGuard::downgrade(state);
-            self.cycle.applied(&state, committed.index, &committed.entry);
-            drop(state);
-            if let Some(arrivals) = &self.arrivals {
-                arrivals.applied(&committed.entry);
-            }
-            round.applied += 1;
-        }
+        self.take_steps(&mut steps, round)?;
+        self.steps = steps;
         round.took.write = written - started;
         round.took.sync = synced - written;
         round.took.apply = synced.elapsed();
         Ok(())
+    }
+
+    fn take_steps(&mut self, steps: &mut Vec<Step>, round: &mut Round) -> Result<(), String> {
+        for step in steps.drain(..) {
+            match step {
+                Step::Committed { committed, is_own } => self.apply(&committed, is_own, round)?,
+                Step::Passed { index, term } => {
+                    let passed = self.state.write().pass(index, term);
+                    passed.map_err(|error| format!("APPLY FAILED DETERMINISTIC: {error}"))?;
+                    self.cycle.passed(index);
+                    self.handed_on(index, round);
+                }
+                Step::Lead => {
+                    self.cycle.begin(&self.state.read());
+                    (self.is_leading, round.role_changed) = (true, true);
+                }
+                Step::Follow => {
+                    // Who waits for an answer of this plan gets none: it may be committed, or never.
+                    self.cycle.begin(&self.state.read());
+                    (self.is_leading, round.role_changed) = (false, true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        committed: &Committed,
+        is_own: bool,
+        round: &mut Round,
+    ) -> Result<(), String> {
+        let Committed { index, term, entry } = committed;
+        let mut state = self.state.write();
+        state
+            .apply(*index, *term, entry)
+            .map_err(|error| format!("APPLY FAILED DETERMINISTIC: {error}"))?;
+        let state = RwLockWriteGuard::downgrade(state);
+        if is_own {
+            self.cycle.applied(&state, *index, entry);
+        } else {
+            self.cycle.followed(*index, entry);
+        }
+        drop(state);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.applied(entry);
+        }
+        self.handed_on(*index, round);
+        Ok(())
+    }
+
+    fn handed_on(&mut self, index: EntryIndex, round: &mut Round) {
+        round.applied += 1;
+        self.replicator.applied(index);
     }
 
     fn log_of(&self, route: Route) -> LogId {

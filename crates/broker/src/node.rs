@@ -1,8 +1,8 @@
 //! A node: opened over a data directory, served by its threads, stopped in order.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,8 +11,11 @@ use metrics::Recorder;
 use parking_lot::{Mutex, RwLock};
 use queen_io::{Clock, Disk};
 use queen_qlog::{OpenError, Qlog};
-use queen_raft::{LocalReplicator, ReplayError};
+use queen_raft::{
+    ClusterError, ClusterOptions, ClusterParts, LocalReplicator, ReplayError, Replicator,
+};
 use queen_reclaim::{Reclaimer, StateView};
+use queen_record::ids::EntryIndex;
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
@@ -21,6 +24,7 @@ use tokio::sync::watch;
 use crate::backup::{Backups, Stager};
 use crate::checkpoint::StoreScrubPace;
 use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
+use crate::cluster::StateOwners;
 use crate::core::{Core, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use crate::inbox::Inbox;
@@ -28,6 +32,7 @@ use crate::lookup::{Lookup, Reader};
 use crate::machine::Machine;
 use crate::metrics::BrokerMetrics;
 use crate::prepare::{ClockIds, MintIds};
+use crate::recover::Kind;
 use crate::retention::{self, Scanner, ScannerOptions};
 use crate::scrub::{self, ScrubPace};
 use crate::service::{Broker, BrokerOptions};
@@ -78,6 +83,8 @@ pub struct NodeOptions {
     pub space: SpaceLimits,
     /// When log files give their space back.
     pub reclaim: queen_reclaim::Options,
+    /// The cluster that it is a member of; `None` for a node alone.
+    pub cluster: Option<ClusterOptions>,
 }
 
 /// How retention looks for what is too old. The cycle's limits say when a partition is disused.
@@ -121,6 +128,9 @@ pub enum StartError {
     /// The encryption key is not the directory's.
     #[error("{0}")]
     Key(#[from] FingerprintError),
+    /// The cluster refuses.
+    #[error("{0}")]
+    Cluster(#[from] ClusterError),
     /// A read of the logs failed while the node warmed up.
     #[error("{0}")]
     Read(#[from] queen_qlog::ReadError),
@@ -153,7 +163,8 @@ impl Node {
         Ballast::of(&options.dir).give_up_if_full(&*disk);
         let key = options.encryption_key.as_ref();
         let found = fingerprint::check(&*disk, &options.dir, key)?;
-        let opened = recover::open(&disk, &options.dir, &options.qlog, &mut *store)?;
+        let kind = if options.cluster.is_some() { Kind::Member } else { Kind::Local };
+        let opened = recover::open(&disk, &options.dir, &options.qlog, &mut *store, kind)?;
         if let Some(key) = key {
             fingerprint::keep(&*disk, &options.dir, key, found)?;
         }
@@ -163,7 +174,7 @@ impl Node {
         if let Some(queue) = opened.state.all_queues().find(wants_key) {
             vault.warn_of_plain_text(&queue.name);
         }
-        let last = opened.state.applied();
+        let (last, term) = (opened.state.applied(), opened.state.term());
         let window_s = hash_window_s(&opened.state, options.cycle.hash_window_min_s);
         let (backups, requests) = Backups::new();
         let stager = Stager { disk: disk.clone(), dir: options.dir.clone(), requests };
@@ -175,6 +186,8 @@ impl Node {
             clock: LeaderClock::new(clock.clone()),
             metrics,
             applied: AtomicU64::new(last.0),
+            cluster: OnceLock::new(),
+            leads: AtomicBool::new(options.cluster.is_none()),
             durable: AtomicU64::new(opened.durable.0),
             apply_us: AtomicU64::new(0),
             proposals_waiting: AtomicUsize::new(0),
@@ -195,15 +208,20 @@ impl Node {
         let (lookups, questions) = unbounded();
         let (checkpoint_due, due) = bounded(1);
         let (stop_background, background_stopped) = bounded::<()>(0);
+        let replicator: Box<dyn Replicator> = match &options.cluster {
+            None => Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
+            Some(cluster) => {
+                let ends = Ends {
+                    last: (opened.cut.last, opened.last_term),
+                    durable: (opened.durable, term),
+                };
+                Box::new(join(&shared, cluster, disk.clone(), ends)?)
+            }
+        };
         let core = Core {
             shared: shared.clone(),
-            machine: Machine::new(
-                shared.state.clone(),
-                shared.reader.clone(),
-                cycle,
-                Box::new(LocalReplicator::new(opened.qlog.clone(), last)),
-            )
-            .with_arrivals(shared.arrivals.clone()),
+            machine: Machine::new(shared.state.clone(), shared.reader.clone(), cycle, replicator)
+                .with_arrivals(shared.arrivals.clone()),
             lookups,
             entropy: Box::new(|| rand::rng().next_u64()),
             checkpoint_due,
@@ -283,8 +301,12 @@ impl Node {
         }
     }
 
-    /// Answers parked pops and waiting reads with what there is, now and from now on; everything else goes on.
+    /// Hands leadership over, then answers parked pops and waiting reads with what there is, now and from now on; everything
+    /// else goes on.
     pub fn begin_stop(&self) {
+        if let Some(cluster) = self.shared.cluster.get() {
+            cluster.hand_over();
+        }
         self.shared.arrivals.stop();
         // A node that failed has nobody parked any more.
         drop(self.shared.inbox.send_now(Input::Stop));
@@ -302,6 +324,9 @@ impl Node {
     /// Takes nothing new.
     fn refuse(&self) {
         self.shared.inbox.refuse("the node is stopping");
+        if let Some(cluster) = self.shared.cluster.get() {
+            cluster.begin_stop();
+        }
         self.shared.arrivals.stop();
     }
 
@@ -310,6 +335,9 @@ impl Node {
         if let Some(core) = self.core.take() {
             // The core drops the senders that the checkpoint and the lookups wait on.
             panicked |= core.join().is_err();
+        }
+        if let Some(cluster) = self.shared.cluster.get() {
+            cluster.stop();
         }
         drop(self.stop_background.take());
         for thread in self.others.drain(..) {
@@ -330,6 +358,46 @@ impl Drop for Node {
             drop(self.join());
         }
     }
+}
+
+/// Where logs and store end.
+struct Ends {
+    last: (EntryIndex, u64),
+    durable: (EntryIndex, u64),
+}
+
+/// Makes the node a member of its cluster.
+fn join(
+    shared: &Arc<Shared>,
+    options: &ClusterOptions,
+    disk: Arc<dyn Disk>,
+    ends: Ends,
+) -> Result<impl Replicator + use<>, ClusterError> {
+    let Ends { last, durable } = ends;
+    // The cluster's handle is a part of what it wakes and stops: neither keeps the other.
+    let (waker, failing) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    let parts = ClusterParts {
+        disk,
+        qlog: shared.reader.qlog().clone(),
+        last,
+        durable,
+        owners: Box::new(StateOwners(shared.state.clone())),
+        wake: Arc::new(move || {
+            if let Some(shared) = waker.upgrade() {
+                // A node that takes nothing more has ended, or will look by itself.
+                drop(shared.inbox.send_now(Input::Progress));
+            }
+        }),
+        failed: Arc::new(move |reason| {
+            if let Some(shared) = failing.upgrade() {
+                tracing::error!("raft log writer poisoned: {reason}");
+                shared.fail(&reason);
+            }
+        }),
+    };
+    let (cluster, replicator) = queen_raft::start(options, parts)?;
+    let _is_first = shared.cluster.set(cluster);
+    Ok(replicator)
 }
 
 fn reclaimer(

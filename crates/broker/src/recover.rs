@@ -6,7 +6,7 @@ use std::sync::Arc;
 use queen_io::Disk;
 use queen_planner::filter::{Band, DuplicateFilter};
 use queen_qlog::{Cut, DurablePoint, Qlog, ReadError};
-use queen_raft::replay;
+use queen_raft::{examine, replay};
 use queen_record::ids::{EntryIndex, Micros};
 use queen_state::State;
 use queen_store::Checkpoint;
@@ -28,9 +28,32 @@ pub struct Opened {
     pub fresh: bool,
     /// What was replayed from the logs, and what was cut from them.
     pub cut: Cut,
+    /// The term of the last entry in the logs.
+    pub last_term: u64,
 }
 
-/// Opens a directory.
+/// Who wrote a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A node alone: whatever its logs hold is committed.
+    Local,
+    /// A member of a cluster: what stands above the checkpoint may not be, and is left for the others to decide.
+    Member,
+}
+
+impl Kind {
+    /// Who wrote the directory, by what it holds.
+    ///
+    /// # Errors
+    /// The directory cannot be looked at.
+    pub fn of(disk: &dyn Disk, dir: &Path) -> Result<Self, StartError> {
+        let path = dir.join(queen_raft::DIR).join(queen_raft::STATE);
+        let is_member = disk.exists(&path).map_err(|error| directory(&path, &error))?;
+        Ok(if is_member { Self::Member } else { Self::Local })
+    }
+}
+
+/// Opens a directory as its owner's.
 ///
 /// # Errors
 /// Every refusal of store, logs and replay.
@@ -39,9 +62,10 @@ pub fn open(
     dir: &Path,
     qlog: &queen_qlog::Options,
     store: &mut dyn Checkpoint,
+    kind: Kind,
 ) -> Result<Opened, StartError> {
-    let foreign = dir.join("raft").join("state.json");
-    if disk.exists(&foreign).map_err(|error| directory(&foreign, &error))? {
+    if kind == Kind::Local && Kind::of(&**disk, dir)? == Kind::Member {
+        let foreign = dir.join(queen_raft::DIR).join(queen_raft::STATE);
         return Err(StartError::Directory(format!(
             "{} exists: this directory was written by the openraft replicator, not by the local one",
             foreign.display()
@@ -71,9 +95,18 @@ pub fn open(
         check_reapplicable(disk, &qlog.dir)?;
     }
     let (qlog, recovery) = Qlog::open(disk.clone(), qlog.clone(), &point)?;
-    let cut = replay(recovery, &mut |index, term, entry| {
-        state.apply(index, term, entry).map_err(|error| error.to_string())
-    })?;
+    let (cut, last_term) = match kind {
+        Kind::Local => {
+            let cut = replay(recovery, &mut |index, term, entry| {
+                state.apply(index, term, entry).map_err(|error| error.to_string())
+            })?;
+            (cut, state.term())
+        }
+        Kind::Member => {
+            let (cut, last_term) = examine(recovery)?;
+            (cut, last_term.unwrap_or_else(|| state.term()))
+        }
+    };
     if cut.bytes > 0 {
         tracing::warn!(
             entries = cut.entries,
@@ -81,7 +114,7 @@ pub fn open(
             "cut an unfinished group from the logs"
         );
     }
-    if loaded.fresh && cut.delivered > 0 {
+    if loaded.fresh && cut.delivered > 0 && kind == Kind::Local {
         tracing::warn!(
             last = cut.last.0,
             "the store was gone and is made again from the logs; nothing says whether they end where they did"
@@ -93,7 +126,7 @@ pub fn open(
         StartError::Directory(format!("what a backup has staged cannot be removed: {error}"))
     })?;
     let (rows, fresh) = (loaded.rows, loaded.fresh);
-    Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut })
+    Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut, last_term })
 }
 
 /// Without a checkpoint the logs must still begin with their first file: what is missing in front cannot be applied again.

@@ -45,7 +45,8 @@ pub(crate) fn run(shared: &Shared, mut scanner: Scanner, stopped: &Receiver<()>)
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
-        if !full && scan_slice(shared, &mut scanner).is_err() {
+        // Followers hear of it from the leader.
+        if !full && shared.is_leading() && scan_slice(shared, &mut scanner).is_err() {
             return;
         }
     }

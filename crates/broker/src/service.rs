@@ -19,12 +19,13 @@ use crate::admission::Admissions;
 
 use crate::api::{
     AckAnswer, AckItem, Admission, Api, Backup, CallError, Claim, Configured, Extended,
-    FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, PopAnswer,
-    PopRequest, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
+    FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, Place,
+    PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
     TransactionAnswer,
 };
 use crate::backup;
 use crate::cipher::Vault;
+use crate::cluster;
 use crate::core::Shared;
 use crate::cycle::{
     AckCommand, ClaimData, ConfigureCommand, DeleteGroupCommand, DeleteQueueCommand, ExtendCommand,
@@ -102,6 +103,9 @@ impl Broker {
     /// Why an answer will never come.
     fn gone(&self) -> CallError {
         let reason = self.shared.failed.lock().clone();
+        if reason.is_none() && self.shared.cluster.get().is_some() {
+            return CallError::LeadLost;
+        }
         CallError::NotServing(reason.unwrap_or_else(|| "the node is stopping".to_owned()))
     }
 }
@@ -123,6 +127,10 @@ impl Drop for PopGuard<'_> {
 }
 
 impl Api for Broker {
+    async fn place(&self, limit: Duration) -> Place {
+        cluster::place_within(&self.shared, limit).await
+    }
+
     async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
         self.admissions.take(bytes).await
     }
@@ -304,13 +312,15 @@ impl Api for Broker {
         let failed = self.shared.failed.lock().clone();
         let damaged = self.shared.damaged.lock().clone();
         let applied = self.shared.applied.load(Ordering::Relaxed);
+        let standing = cluster::standing(&self.shared, applied);
         Health {
-            role: if failed.is_some() { "stopped" } else { "leader" },
-            serving: failed.is_none() && damaged.is_none(),
+            role: if failed.is_some() { "stopped" } else { standing.role },
+            term: standing.term,
+            serving: failed.is_none() && damaged.is_none() && standing.reason.is_none(),
             applied,
-            committed: applied,
+            committed: standing.committed,
             storage_ready: failed.is_none(),
-            reason: failed.or(damaged),
+            reason: failed.or(damaged).or(standing.reason),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use queen_broker::StartError;
 use queen_broker::cipher::{EncryptionKey, fingerprint};
 use queen_broker::cycle::hash_window_s;
-use queen_broker::recover::{self, Opened};
+use queen_broker::recover::{self, Kind, Opened};
 use queen_io::Disk;
 use queen_raft::ReplayError;
 use queen_record::ids::Micros;
@@ -61,7 +61,8 @@ pub(crate) fn start(disk: &Arc<dyn Disk>, target: &Target) -> Result<Opened, Sta
     // One thread is enough to sync what is not written.
     let qlog =
         queen_qlog::Options { fsync_threads: 0, ..queen_qlog::Options::new(target.qlog_dir()) };
-    let opened = recover::open(disk, &target.dir, &qlog, &mut *store)?;
+    let kind = Kind::of(&**disk, &target.dir)?;
+    let opened = recover::open(disk, &target.dir, &qlog, &mut *store, kind)?;
     let window_s = hash_window_s(&opened.state, target.hash_window_min_s);
     let since = target.now.plus_seconds(-window_s);
     opened.qlog.hashes_since(since, &mut |_, _, _, _, _| {})?;

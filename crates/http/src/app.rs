@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::Request;
 use hyper::body::Body;
 use hyper::http::request::Parts;
-use queen_broker::api::{Admission, Api};
+use queen_broker::api::{Admission, Api, CallError, Place};
 use queen_record::ids::Tenant;
 use tracing::debug;
 
@@ -21,6 +21,7 @@ use crate::body::{self, BodyBudget, BodyLimit};
 use crate::budget::{AnswerBudget, FREE_BYTES, MIRROR_BYTES_MAX, Room, Taker};
 use crate::catch::catch;
 use crate::error::{Answer, ApiError};
+use crate::forward::{self, Forwarder, NotForwarded};
 use crate::gate::Gate;
 use crate::options::AppOptions;
 use crate::origin;
@@ -31,6 +32,12 @@ use crate::tenancy;
 
 /// The longest deadline of any call.
 const DEADLINE_MAX: Duration = Duration::from_mins(1);
+
+/// How long a call waits for a leader: longer than an election takes, shorter than clients do.
+const LEADER_WAIT: Duration = Duration::from_secs(8);
+
+/// How long a call that could not be handed on waits before it looks for the leader again.
+const LEADER_LOOK: Duration = Duration::from_millis(50);
 
 /// Body of a request that changes nothing, at most: who may only read must not take the room for bodies from who writes.
 const QUESTION_BYTES_MAX: usize = 4 << 20;
@@ -50,6 +57,7 @@ pub struct App<A> {
     pub(crate) options: AppOptions,
     bodies: BodyBudget,
     answers: AnswerBudget,
+    forwarder: Forwarder,
 }
 
 /// What every handler works with.
@@ -119,7 +127,8 @@ impl<A: Api> App<A> {
     #[must_use]
     pub fn new(gate: Arc<Gate<A>>, options: AppOptions) -> Self {
         let bodies = BodyBudget::new(options.body_bytes_max);
-        Self { gate, options, bodies, answers: AnswerBudget::default() }
+        let (answers, forwarder) = (AnswerBudget::default(), Forwarder::default());
+        Self { gate, options, bodies, answers, forwarder }
     }
 
     /// Answers one request; every failure is an answer too. Once `stopping` completes, no body is waited for.
@@ -167,13 +176,16 @@ impl<A: Api> App<A> {
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
+        // Before the body is read: where it goes decides what is done with it.
+        let leader = self.leader(parts, &route, LEADER_WAIT).await?;
         let most = self.options.body_bytes_max;
         let limit = BodyLimit {
             bytes_max: if route.is_change() { most } else { most.min(QUESTION_BYTES_MAX) },
             timeout: self.options.body_timeout,
         };
         let mut stopping = pin!(stopping);
-        let is_admitted = matches!(route.spec.op, Op::Push | Op::Transaction);
+        let is_write = matches!(route.spec.op, Op::Push | Op::Transaction);
+        let mut is_admitted = is_write && leader.is_none();
         let mut admission = None;
         // Taken before the body is read: what has to wait, or is refused, waits in the socket and costs no memory.
         if is_admitted {
@@ -195,6 +207,12 @@ impl<A: Api> App<A> {
                 }
             }
         };
+        if let Some(leader) = leader {
+            if let Some(answer) = self.forward(parts, &route, &body.bytes, leader).await? {
+                return Ok(answer);
+            }
+            is_admitted = is_write;
+        }
         if is_admitted && admission.is_none() {
             admission = Some(self.room(body.bytes.len(), stopping).await?);
         }
@@ -212,6 +230,51 @@ impl<A: Api> App<A> {
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop((body.room, admission));
         answer
+    }
+
+    /// The member that serves this call, when it is not this one.
+    async fn leader(
+        &self,
+        parts: &Parts,
+        route: &Route,
+        limit: Duration,
+    ) -> Result<Option<String>, ApiError> {
+        if route.is_local() {
+            return Ok(None);
+        }
+        let is_forwarded = forward::is_forwarded(&parts.headers);
+        let limit = if is_forwarded { Duration::ZERO } else { limit };
+        match self.gate.api()?.place(limit).await {
+            Place::Here => Ok(None),
+            Place::At(address) if !is_forwarded => Ok(Some(address)),
+            Place::At(_) | Place::Nowhere => Err(CallError::NoLeader.into()),
+        }
+    }
+
+    /// Hands a call on to the leader, and to the next one when the first cannot be reached; `None` when that is this node.
+    async fn forward(
+        &self,
+        parts: &Parts,
+        route: &Route,
+        body: &Bytes,
+        mut leader: String,
+    ) -> Result<Option<Answer>, ApiError> {
+        let until = tokio::time::Instant::now() + LEADER_WAIT;
+        loop {
+            let refused = match self.forwarder.forward(parts, body.clone(), &leader).await {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(NotForwarded::Unknown(error)) => return Err(error),
+                Err(NotForwarded::Unsent(error)) => error,
+            };
+            // A leader that died is still taken for one until the others have elected.
+            tokio::time::sleep(LEADER_LOOK).await;
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            match self.leader(parts, route, left).await? {
+                None => return Ok(None),
+                Some(next) if !left.is_zero() => leader = next,
+                Some(_) => return Err(refused),
+            }
+        }
     }
 
     /// What a refused write is answered. A small body that has come is thrown away, so that its connection stays: a node that

@@ -181,7 +181,7 @@ impl ApiError {
         self
     }
 
-    fn unavailable(code: &'static str, text: String) -> Self {
+    pub(crate) fn unavailable(code: &'static str, text: String) -> Self {
         // H4: without this word a consumer of the released clients stops.
         let text = if text.contains("timeout") { text } else { format!("timeout: {text}") };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, Shape::Coded(code), text).retry_after(1)
@@ -255,6 +255,8 @@ impl From<CallError> for ApiError {
         match error {
             CallError::Refused(refusal) => Self::from(refusal),
             CallError::Timeout(_) => Self::unavailable("timeout", text),
+            CallError::NoLeader => Self::unavailable("no_leader", text),
+            CallError::LeadLost => Self::unavailable("outcome_unknown", text),
             // The code for "this node could not bring the call to a leader": ask another, or again.
             CallError::NotServing(_) => Self::unavailable("retry", text),
             CallError::Overloaded { retry_after_s } => {

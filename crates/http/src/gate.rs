@@ -38,6 +38,7 @@ impl<A: Api> Gate<A> {
             Some(api) => api.health(),
             None => Health {
                 role: "candidate",
+                term: 0,
                 serving: false,
                 applied: 0,
                 committed: 0,

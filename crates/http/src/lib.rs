@@ -31,6 +31,7 @@ mod budget;
 mod catch;
 mod conn;
 mod error;
+mod forward;
 mod gate;
 mod json;
 mod openapi;

@@ -83,6 +83,14 @@ impl Route {
         }
     }
 
+    /// Whether it is about the node that is asked, not about what the cluster holds.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(
+            self.spec.op,
+            Op::Health | Op::Metrics | Op::Prometheus | Op::Status | Op::OpenApi | Op::Backup
+        )
+    }
+
     /// Whether carrying it out changes something.
     pub(crate) fn is_change(&self) -> bool {
         self.spec.effect == Effect::Changes

@@ -1,11 +1,12 @@
 //! Replication: how a planned entry gets its place in the order and becomes durable.
 //!
 //! R1. Entries commit in the order in which they were proposed, without gap.
-//! R2. A committed entry is durable: on one node when its own logs are synced.
+//! R2. A committed entry is durable: on one node when its own logs are synced, in a cluster when those of a majority are.
 //! R3. The replicator hands committed entries on and never applies them.
 //! R4. After a failed write or sync nothing more commits.
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod local;
 mod replay;
 
@@ -13,8 +14,12 @@ use queen_model::Entry;
 use queen_qlog::Fault;
 use queen_record::ids::{EntryIndex, LogId};
 
+pub use cluster::{
+    Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
+    FilesError, LIVE_WITHIN, Member, MemberView, NotChanged, Owners, STATE, View, start,
+};
 pub use local::LocalReplicator;
-pub use replay::{ReplayError, replay};
+pub use replay::{ReplayError, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]
@@ -36,19 +41,58 @@ pub struct Committed {
     pub entry: Entry,
 }
 
+/// What happened, in order.
+#[derive(Debug)]
+pub enum Step {
+    /// An entry is committed; apply it.
+    Committed {
+        /// The entry.
+        committed: Committed,
+        /// Whether it is the one that was proposed last.
+        is_own: bool,
+    },
+    /// An entry that changes no state has this place.
+    Passed {
+        /// Its place.
+        index: EntryIndex,
+        /// The term it was proposed in.
+        term: u64,
+    },
+    /// From here on this node plans, on the state as it is at this step.
+    Lead,
+    /// From here on it does not. What was proposed and is not committed may be, later, or never.
+    Follow,
+}
+
 /// Orders entries and makes them durable.
 ///
-/// `propose` and `commit` are called from one thread.
+/// All calls come from one thread.
 pub trait Replicator: Send {
-    /// Gives the entry the next place and writes it; it is not yet durable. Its messages can be read at once.
+    /// Whether this node plans from the start, before any step.
+    fn leads_at_start(&self) -> bool;
+
+    /// Hands in an entry for the next place; one at a time, and only between [`Step::Lead`] and [`Step::Follow`].
     ///
     /// # Errors
     /// After a fault the node must stop: what was written may or may not be there after a restart.
-    fn propose(&mut self, proposal: Proposal) -> Result<EntryIndex, Fault>;
+    fn propose(&mut self, proposal: Proposal) -> Result<(), Fault>;
 
-    /// Waits until everything proposed is durable and returns it in order; empty when nothing was proposed.
+    /// Waits until what was proposed is committed or given up, and appends all that happened.
     ///
     /// # Errors
     /// After a fault the node must stop and answer none of it.
-    fn commit(&mut self) -> Result<Vec<Committed>, Fault>;
+    fn commit(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault>;
+
+    /// Appends what happened since the last call. From here to [`Replicator::end_round`] no entry but a proposed one gets a
+    /// place while this node plans; for that a change of the membership is waited for.
+    ///
+    /// # Errors
+    /// After a fault the node must stop.
+    fn begin_round(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault>;
+
+    /// The round is over.
+    fn end_round(&mut self);
+
+    /// All steps up to this entry were carried out.
+    fn applied(&mut self, index: EntryIndex);
 }

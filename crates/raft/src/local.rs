@@ -5,7 +5,7 @@ use queen_qlog::{EntryWrite, Fault, MessageWrite, Qlog};
 use queen_record::ids::{EntryIndex, LogId};
 use queen_record::layout::SYSTEM_LOG;
 
-use crate::{Committed, Proposal, Replicator};
+use crate::{Committed, Proposal, Replicator, Step};
 
 /// The term that committed entries carry on one node; records store 0.
 const TERM: u64 = 1;
@@ -27,7 +27,11 @@ impl LocalReplicator {
 }
 
 impl Replicator for LocalReplicator {
-    fn propose(&mut self, proposal: Proposal) -> Result<EntryIndex, Fault> {
+    fn leads_at_start(&self) -> bool {
+        true
+    }
+
+    fn propose(&mut self, proposal: Proposal) -> Result<(), Fault> {
         let Proposal { entry, logs } = proposal;
         assert!(logs.len() == entry.effects.len(), "every effect has a log");
         let index = self.last.next();
@@ -61,19 +65,29 @@ impl Replicator for LocalReplicator {
         self.touched.extend(written);
         self.last = index;
         self.proposed.push(Committed { index, term: TERM, entry: without_payloads(entry) });
-        Ok(index)
+        Ok(())
     }
 
-    fn commit(&mut self) -> Result<Vec<Committed>, Fault> {
+    fn commit(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
         if self.proposed.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         self.touched.sort_unstable();
         self.touched.dedup();
         self.qlog.sync(&self.touched)?;
         self.touched.clear();
-        Ok(std::mem::take(&mut self.proposed))
+        let own = |committed| Step::Committed { committed, is_own: true };
+        steps.extend(self.proposed.drain(..).map(own));
+        Ok(())
     }
+
+    fn begin_round(&mut self, _: &mut Vec<Step>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn end_round(&mut self) {}
+
+    fn applied(&mut self, _: EntryIndex) {}
 }
 
 fn message(append: &Append, log: LogId) -> MessageWrite<'_> {

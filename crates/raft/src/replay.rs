@@ -4,6 +4,8 @@ use queen_model::{Append, Effect, Entry};
 use queen_qlog::{Cut, MessageHead, OpenError, RecoveredEntry, Recovery};
 use queen_record::ids::EntryIndex;
 
+use crate::cluster::{is_own, own_payload};
+
 /// Why the logs cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
@@ -30,6 +32,29 @@ pub fn replay(
         apply(index, recovered.term.max(1), &entry)
     })?;
     Ok(cut)
+}
+
+/// Checks each recovered entry without applying any, then cuts what is incomplete: which of them are committed, the other
+/// members decide. Returns the term of the last one too; `None` when there was none.
+///
+/// # Errors
+/// As [`replay`].
+pub fn examine(recovery: Recovery) -> Result<(Cut, Option<u64>), ReplayError> {
+    let mut last_term = None;
+    let cut = recovery.for_each(&mut |recovered| {
+        let index = recovered.index;
+        last_term = Some(recovered.term);
+        if is_own(&recovered.bytes) {
+            return own_payload(&recovered.bytes)
+                .map(drop)
+                .map_err(|error| format!("entry {index} does not decode: {error}"));
+        }
+        let entry = Entry::decode(&recovered.bytes)
+            .map_err(|error| format!("entry {index} does not decode: {error}"))?;
+        check_messages(&entry, &recovered)
+            .map_err(|append| format!("entry {index} has no message record for {append}"))
+    })?;
+    Ok((cut, last_term))
 }
 
 /// Whether every append of the entry has its message record; the error names the one that has not.

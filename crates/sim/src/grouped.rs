@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use queen_io::SimDisk;
-use queen_raft::{LocalReplicator, Proposal, Replicator};
+use queen_raft::{LocalReplicator, Proposal, Replicator, Step};
 
 use crate::history::History;
 use crate::node::{Bare, Cutting, Setup, open, reclaimer};
@@ -43,16 +43,19 @@ fn write_groups(disk: &SimDisk, bare: Bare, run: &mut Run, seed: u64) -> Result<
     let mut entries = run.sent.entries.drain(..).peekable();
     let mut groups = 0u64;
     let mut cutting: Option<Cutting> = None;
+    let (mut proposed, mut steps) = (applied, Vec::new());
     while entries.peek().is_some() {
         for _ in 0..=rng.below(GROUP_MAX) {
             let Some((entry, logs)) = entries.next() else { break };
             let before = disk.calls();
-            let index =
-                replicator.propose(Proposal { entry, logs }).map_err(|fault| fault.to_string())?;
-            history.sent.push((before, index.0));
+            replicator.propose(Proposal { entry, logs }).map_err(|fault| fault.to_string())?;
+            proposed = proposed.next();
+            history.sent.push((before, proposed.0));
         }
         let mut state = shared.write();
-        for committed in replicator.commit().map_err(|fault| fault.to_string())? {
+        replicator.commit(&mut steps).map_err(|fault| fault.to_string())?;
+        for step in steps.drain(..) {
+            let Step::Committed { committed, .. } = step else { continue };
             state
                 .apply(committed.index, committed.term, &committed.entry)
                 .map_err(|error| error.to_string())?;

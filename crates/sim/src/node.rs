@@ -15,12 +15,12 @@ use queen_broker::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use queen_broker::lookup::Reader;
 use queen_broker::machine::Machine;
 use queen_broker::prepare::MintIds;
-use queen_broker::recover::{self, Opened};
+use queen_broker::recover::{self, Kind, Opened};
 use queen_broker::retention::{Scanner, ScannerOptions};
 use queen_io::{Disk, ManualClock, SimDisk};
 use queen_model::Entry;
 use queen_qlog::{DurablePoint, Fault, Qlog};
-use queen_raft::{Committed, LocalReplicator, Proposal, Replicator};
+use queen_raft::{LocalReplicator, Proposal, Replicator, Step};
 use queen_reclaim::{Pass, Reclaimer, StateView};
 use queen_record::ids::{EntryIndex, LogId, Micros, Uuid};
 use queen_record::layout::Shards;
@@ -96,7 +96,7 @@ pub fn open(disk: &SimDisk, setup: &Setup) -> Result<Bare, String> {
     let dir = Path::new(DATA);
     let mut store =
         DiskStore::open(shared.clone(), &dir.join("store")).map_err(|error| error.to_string())?;
-    let opened = recover::open(&shared, dir, &setup.qlog(), &mut store)
+    let opened = recover::open(&shared, dir, &setup.qlog(), &mut store, Kind::Local)
         .map_err(|error| error.to_string())?;
     Ok(Bare { store, opened })
 }
@@ -129,7 +129,11 @@ struct Noting {
 }
 
 impl Replicator for Noting {
-    fn propose(&mut self, proposal: Proposal) -> Result<EntryIndex, Fault> {
+    fn leads_at_start(&self) -> bool {
+        self.inner.leads_at_start()
+    }
+
+    fn propose(&mut self, proposal: Proposal) -> Result<(), Fault> {
         let mut sent = self.sent.lock();
         sent.calls.push(self.disk.calls());
         sent.entries.push((proposal.entry.clone(), proposal.logs.clone()));
@@ -137,8 +141,20 @@ impl Replicator for Noting {
         self.inner.propose(proposal)
     }
 
-    fn commit(&mut self) -> Result<Vec<Committed>, Fault> {
-        self.inner.commit()
+    fn commit(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
+        self.inner.commit(steps)
+    }
+
+    fn begin_round(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
+        self.inner.begin_round(steps)
+    }
+
+    fn end_round(&mut self) {
+        self.inner.end_round();
+    }
+
+    fn applied(&mut self, index: EntryIndex) {
+        self.inner.applied(index);
     }
 }
 

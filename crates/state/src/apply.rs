@@ -48,6 +48,23 @@ impl State {
         Ok(())
     }
 
+    /// Takes note of an entry that changes nothing but the place in the order, as a cluster's own entries do.
+    ///
+    /// # Errors
+    /// When the entry is not the next one.
+    pub fn pass(&mut self, index: EntryIndex, term: u64) -> Result<(), ApplyError> {
+        if index <= self.applied() {
+            return Ok(());
+        }
+        if index != self.applied().next() {
+            let detail = format!("applied is {}", self.applied());
+            return Err(ApplyError { index, effect: 0, detail });
+        }
+        self.scalars.applied = index.0;
+        self.scalars.term = term;
+        Ok(())
+    }
+
     fn check(&self, index: EntryIndex, entry: &Entry) -> Result<(), String> {
         if index != self.applied().next() {
             return Err(format!("applied is {}", self.applied()));

@@ -70,6 +70,11 @@ impl State {
         EntryIndex(self.scalars.applied)
     }
 
+    /// The term of the last applied entry.
+    pub fn term(&self) -> u64 {
+        self.scalars.term
+    }
+
     /// The number that the next partition gets.
     pub fn next_partition(&self) -> PartitionId {
         PartitionId(self.scalars.next_partition)

@@ -1,11 +1,13 @@
 //! How each kind of value is read from an operator's text, and how it is shown.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv6Addr;
 use std::num::IntErrorKind;
 
 use queen_http::Accepted;
+use queen_raft::Member;
 use tracing_subscriber::EnvFilter;
 
 /// A value of a setting.
@@ -203,28 +205,122 @@ impl Parse for Algorithm {
     }
 }
 
-/// The one replicator of this build.
+/// How entries are made durable and agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Replicator;
+pub(crate) enum Replicator {
+    /// One node alone.
+    Local,
+    /// A member of a cluster.
+    Openraft,
+}
 
 impl Parse for Replicator {
-    const ACCEPTS: &'static str = "`local`";
+    const ACCEPTS: &'static str = "`local` `openraft` (also `raft`)";
 
     fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
         match text.trim() {
-            "local" => Ok(Self),
-            "openraft" | "raft" => {
-                Err("this build has no cluster replicator, only local".to_owned())
-            }
-            _ => Err("is no replicator; this build has local".to_owned()),
+            "local" => Ok(Self::Local),
+            "openraft" | "raft" => Ok(Self::Openraft),
+            _ => Err("is no replicator; there are local and openraft".to_owned()),
         }
     }
 }
 
 impl fmt::Display for Replicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("local")
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Openraft => "openraft",
+        })
     }
+}
+
+/// A node's number; `ordinal` is the number at the end of `HOSTNAME`, plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeId {
+    Number(u64),
+    Ordinal,
+}
+
+impl NodeId {
+    /// The number on a host of this name.
+    pub(crate) fn on(self, host: Option<&str>) -> Result<u64, String> {
+        let Self::Ordinal = self else {
+            let Self::Number(number) = self else { unreachable!("the other of two") };
+            return Ok(number);
+        };
+        let host = host.unwrap_or_default();
+        let digits = host.rsplit(|letter: char| !letter.is_ascii_digit()).next();
+        let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+        number.and_then(|number| number.checked_add(1)).ok_or_else(|| {
+            format!("is ordinal, but HOSTNAME={host:?} does not end in a number, as queen-0 does")
+        })
+    }
+}
+
+impl Parse for NodeId {
+    const ACCEPTS: &'static str = "a number from 1, or `ordinal`";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        match text.trim() {
+            "ordinal" => Ok(Self::Ordinal),
+            text => match text.parse() {
+                Ok(number) if number > 0 => Ok(Self::Number(number)),
+                _ => Err("is no number from 1, and not ordinal".to_owned()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Ordinal => f.write_str("ordinal"),
+        }
+    }
+}
+
+/// The voters of a new cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Peers(pub(crate) BTreeMap<u64, Member>);
+
+impl Parse for Peers {
+    const ACCEPTS: &'static str = "`id=raft-address/http-address`, with commas";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        let mut peers = BTreeMap::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let form = || format!("has {part:?}, which is not id=host:port/host:port");
+            let (id, addresses) = part.split_once('=').ok_or_else(form)?;
+            let (raft, http) = addresses.split_once('/').ok_or_else(form)?;
+            let id = id.trim().parse::<u64>().ok().filter(|id| *id > 0).ok_or_else(form)?;
+            let member = Member { raft: raft.trim().to_owned(), http: http.trim().to_owned() };
+            if !is_address(&member.raft) || !is_address(&member.http) {
+                return Err(form());
+            }
+            if peers.insert(id, member).is_some() {
+                return Err(format!("names node {id} twice"));
+            }
+        }
+        Ok(Self(peers))
+    }
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (id, member)) in self.0.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{id}={member}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text is `host:port`.
+pub(crate) fn is_address(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 /// A text that is never shown.

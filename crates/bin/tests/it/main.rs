@@ -4,6 +4,7 @@
 mod auth;
 mod backup;
 mod client;
+mod cluster;
 mod commands;
 mod contract;
 mod encrypted;

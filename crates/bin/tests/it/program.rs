@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A node over a directory. Killed when it is dropped.
+#[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
@@ -85,6 +86,25 @@ impl Program {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         self.end()
+    }
+
+    /// Waits until it logs a line with this text, or ends.
+    pub(crate) fn wait_for_line(&mut self, text: &str) {
+        while let Ok(line) = self.lines.recv() {
+            let is_found = line.contains(text);
+            self.log.push(line);
+            if is_found {
+                return;
+            }
+        }
+        panic!("{text} is not in {}", self.log.join("\n"));
+    }
+
+    /// Ends it at once; everything it logged.
+    pub(crate) fn kill(mut self) -> Vec<String> {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        self.end().1
     }
 
     /// Waits until it ends by itself; everything it logged.

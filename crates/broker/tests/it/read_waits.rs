@@ -102,7 +102,7 @@ async fn a_fetch_that_has_an_answer_does_not_wait() {
     }
     assert!(started.elapsed() < LONG);
     let brief = request(vec![entry("q", "a", 1)], Duration::from_millis(20), 1);
-    assert_eq!(offsets(&rig.api().fetch(brief).await.unwrap()[0]), []);
+    assert_eq!(offsets(&rig.api().fetch(brief).await.unwrap()[0]), [] as [u64; 0]);
 }
 
 #[tokio::test]

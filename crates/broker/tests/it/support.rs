@@ -230,6 +230,7 @@ fn options(shards: Shards) -> NodeOptions {
         scrub: ScrubPace::default(),
         store_scrub: StoreScrubPace::default(),
         space: SpaceLimits::default(),
+        cluster: None,
     }
 }
 

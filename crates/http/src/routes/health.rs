@@ -23,17 +23,20 @@ pub(crate) fn health<A: Api>(call: &Call<'_, A>) -> Answer {
         json.field("reason").string(reason);
     }
     node(json.field("raft").raw("{"), &health);
-    // A single node writes the newest format that it reads.
+    // Every node of this build writes the newest format that it reads.
     json.field("clusterVersion").u64(KINDS_VERSION.into());
     json.field("kinds").u64(KINDS_VERSION.into());
     json.raw("}}");
     error::json(status, json)
 }
 
-/// The fields that `/metrics` shows too; a single node is its own leader in term 1.
+/// The fields that `/metrics` shows too.
 pub(crate) fn node(json: &mut Json, health: &Health) {
     json.field("role").string(health.role).field("leader").bool(health.role == "leader");
-    json.field("term").u64(1).field("applied").u64(health.applied);
-    json.field("commit").u64(health.committed).field("lag").u64(0);
+    json.field("term").u64(health.term).field("applied").u64(health.applied);
+    json.field("commit")
+        .u64(health.committed)
+        .field("lag")
+        .u64(health.committed.saturating_sub(health.applied));
     json.field("storageReady").bool(health.storage_ready);
 }

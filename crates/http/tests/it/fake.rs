@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use queen_broker::api::{
     AckAnswer, AckDone, AckItem, Admission, Api, Backup, CallError, Configured, Extended,
-    FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, PopAnswer, PopRequest, PositionSet,
-    PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAck,
-    TransactionAnswer,
+    FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, Place, PopAnswer, PopRequest,
+    PositionSet, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
+    TransactionAck, TransactionAnswer,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
@@ -91,6 +91,10 @@ pub(crate) struct Fake {
 }
 
 impl Api for Fake {
+    async fn place(&self, _: Duration) -> Place {
+        Place::Here
+    }
+
     async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
         let is_late = {
             let mut admitted = self.admitted.lock().unwrap();
@@ -285,6 +289,7 @@ impl Api for Fake {
         let is_stopped = *self.is_stopped.lock().unwrap();
         Health {
             role: if is_stopped { "stopped" } else { "leader" },
+            term: 1,
             serving: !is_stopped,
             applied: 7,
             committed: 8,

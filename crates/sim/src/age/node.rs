@@ -16,7 +16,7 @@ use queen_broker::cycle::{
 use queen_broker::lookup::Reader;
 use queen_broker::machine::Machine;
 use queen_broker::prepare::{MintIds, prepare};
-use queen_broker::recover;
+use queen_broker::recover::{self, Kind};
 use queen_broker::retention::{Scanner, ScannerOptions};
 use queen_io::{Disk, ManualClock, RealDisk};
 use queen_model::OptionsPatch;
@@ -114,7 +114,7 @@ impl Aging {
             fsync_threads: 0,
             ..queen_qlog::Options::new(dir.join("qlog"))
         };
-        let opened = recover::open(&disk, dir, &qlog, &mut store).map_err(text)?;
+        let opened = recover::open(&disk, dir, &qlog, &mut store, Kind::Local).map_err(text)?;
         let window_s = hash_window_s(&opened.state, limits().hash_window_min_s);
         let since = Micros(now).plus_seconds(-window_s);
         let filter = recover::warm_filter(&opened.qlog, since).map_err(text)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use queen_broker::cipher::fingerprint;
-use queen_broker::recover::{self, Opened};
+use queen_broker::recover::{self, Kind, Opened};
 use queen_doctor::{Progress, Report, Severity, StoreKind, Target, Verdict as Start, examine};
 use queen_io::{Change, Disk, ScratchDisk};
 use queen_planner::filter::DuplicateFilter;
@@ -160,7 +160,7 @@ impl<'a> Judge<'a> {
         fingerprint::check(&**disk, dir, Some(&self.directory.key))
             .map_err(|error| error.to_string())?;
         let qlog = self.directory.setup.qlog();
-        recover::open(disk, dir, &qlog, &mut *store).map_err(|error| error.to_string())
+        recover::open(disk, dir, &qlog, &mut *store, Kind::Local).map_err(|error| error.to_string())
     }
 
     fn judge_image(&self, image: &Arc<dyn Disk>) -> Judged {

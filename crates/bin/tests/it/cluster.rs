@@ -1,0 +1,206 @@
+//! Three programs that are one broker.
+
+mod trio;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use trio::Trio;
+
+/// Pushes a message through a node until it is taken; its payload is the number.
+fn push(trio: &Trio, node: usize, number: u64) {
+    let body =
+        format!(r#"{{"items":[{{"queue":"q","transactionId":"t{number}","payload":{number}}}]}}"#);
+    trio.ask_until_taken(node, "POST", "/api/v1/push", &body);
+}
+
+/// Everything in the queue, in order, taken and acknowledged through the nodes in turn.
+fn drain(trio: &Trio, nodes: &[usize]) -> Vec<u64> {
+    let mut found = Vec::new();
+    for turn in 0.. {
+        let node = nodes[turn % nodes.len()];
+        let path = "/api/v1/pop/queue/q?batch=7&autoAck=true";
+        let answer = trio.ask_until_taken(node, "GET", path, "");
+        if answer.is_empty() {
+            return found;
+        }
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let messages = answer["messages"].as_array().unwrap().clone();
+        found.extend(messages.iter().map(|message| message["data"].as_u64().unwrap()));
+    }
+    unreachable!("a queue ends")
+}
+
+#[test]
+fn a_message_goes_in_and_out_through_any_node() {
+    let trio = Trio::start(&[]);
+    trio.ask_until_taken(0, "POST", "/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#);
+    let popped = trio.ask_until_taken(1, "GET", "/api/v1/pop/queue/q?batch=1", "");
+    let popped: Value = serde_json::from_str(&popped).unwrap();
+    let (message, lease) = (&popped["messages"][0], &popped["leaseId"]);
+    assert_eq!(message["data"], 1);
+    let ack = format!(
+        r#"{{"transactionId":{},"partitionId":{},"leaseId":{lease},"status":"completed"}}"#,
+        message["transactionId"], message["partitionId"]
+    );
+    let acked = trio.ask_until_taken(2, "POST", "/api/v1/ack", &ack);
+    assert!(acked.contains("\"success\":true"), "{acked}");
+    assert!(drain(&trio, &[0, 1, 2]).is_empty());
+    trio.stop();
+}
+
+#[test]
+fn what_was_answered_outlives_each_node_in_turn() {
+    let mut trio = Trio::start(&[("QUEEN_RAFT_SEGMENT_BYTES", "65536")]);
+    let mut number = 0;
+    for round in 0..3 {
+        for _ in 0..20 {
+            push(&trio, number % 3, number as u64);
+            number += 1;
+        }
+        let leader = trio.leader();
+        trio.kill(if round == 2 { (leader + 1) % 3 } else { leader });
+        for _ in 0..20 {
+            push(&trio, trio.any_running(number), number as u64);
+            number += 1;
+        }
+        trio.restart_stopped();
+        trio.wait_until_equal();
+    }
+    let all: Vec<u64> = (0..number as u64).collect();
+    assert_eq!(drain(&trio, &[0, 1, 2]), all);
+    trio.stop();
+}
+
+#[test]
+fn a_node_that_was_away_reads_what_it_missed_from_the_logs_of_another() {
+    let settings = [("QUEEN_RAFT_SEGMENT_BYTES", "65536"), ("QUEEN_RAFT_LOG_CACHE_MB", "1")];
+    let mut trio = Trio::start(&settings);
+    push(&trio, 0, 0);
+    let away = (trio.leader() + 1) % 3;
+    trio.kill(away);
+    // More than memory keeps, over many files.
+    let text = "x".repeat(40_000);
+    for number in 0..60 {
+        let body = format!(
+            r#"{{"items":[{{"queue":"large{}","transactionId":"{number}","payload":"{number} {text}"}}]}}"#,
+            number % 3
+        );
+        trio.ask_until_taken(trio.any_running(number), "POST", "/api/v1/push", &body);
+    }
+    trio.restart_stopped();
+    trio.wait_until_equal();
+    // It serves alone what it was sent, when the one that sent it is gone.
+    let leader = trio.leader();
+    trio.kill(leader);
+    let mut found = BTreeSet::new();
+    for queue in 0..3 {
+        loop {
+            let path = format!("/api/v1/pop/queue/large{queue}?batch=10&autoAck=true");
+            let answer = trio.ask_until_taken(away, "GET", &path, "");
+            if answer.is_empty() {
+                break;
+            }
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            for message in answer["messages"].as_array().unwrap() {
+                let data = message["data"].as_str().unwrap();
+                assert_eq!(data.len() - text.len(), data.find('x').unwrap());
+                found.insert(data.split(' ').next().unwrap().parse::<u64>().unwrap());
+            }
+        }
+    }
+    assert_eq!(found, (0..60).collect());
+    trio.stop();
+}
+
+#[test]
+fn without_a_majority_nothing_is_taken_and_the_next_write_is_when_it_is_back() {
+    let mut trio = Trio::start(&[]);
+    push(&trio, 0, 0);
+    let left = trio.leader();
+    trio.kill((left + 1) % 3);
+    trio.kill((left + 2) % 3);
+    trio.wait_for_health(left, 503);
+    let body = r#"{"items":[{"queue":"q","payload":9}]}"#;
+    let (status, answer) = trio.call(left, "POST", "/api/v1/push", body);
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.contains("timeout"), "{answer}");
+    trio.restart((left + 1) % 3);
+    push(&trio, left, 1);
+    push(&trio, (left + 1) % 3, 2);
+    trio.wait_for_health(left, 200);
+    trio.stop();
+}
+
+#[test]
+fn a_leader_that_is_stopped_hands_over_first() {
+    let mut trio = Trio::start(&[]);
+    push(&trio, 0, 0);
+    let leader = trio.leader();
+    let log = trio.terminate(leader);
+    assert!(log.contains("leadership handed off"), "{log}");
+    push(&trio, trio.any_running(0), 1);
+    assert_eq!(drain(&trio, &[trio.any_running(1)]), [0, 1]);
+    trio.stop();
+}
+
+#[test]
+fn a_node_with_another_token_is_refused() {
+    let mut trio = Trio::start(&[]);
+    push(&trio, 0, 0);
+    let odd = (trio.leader() + 1) % 3;
+    trio.kill(odd);
+    trio.restart_with(odd, &[("QUEEN_RAFT_TOKEN", "another")]);
+    trio.wait_for_health(odd, 503);
+    push(&trio, trio.leader(), 1);
+    trio.wait_for_line(odd, "refused this node's QUEEN_RAFT_TOKEN");
+    trio.kill(odd);
+    trio.restart_stopped();
+    trio.wait_until_equal();
+    trio.stop();
+}
+
+#[test]
+fn a_directory_stays_with_the_replicator_that_made_it() {
+    let trio = Trio::start(&[]);
+    push(&trio, 0, 0);
+    let dirs = trio.stop();
+    let refused = trio::start_alone(&dirs[0], &[]).unwrap_err();
+    assert!(refused.contains("written by the openraft replicator"), "{refused}");
+    let other = [("QUEEN_RAFT_REPLICATOR", "openraft"), ("QUEEN_RAFT_NODE_ID", "7")];
+    let refused = trio::start_alone(&dirs[0], &other).unwrap_err();
+    assert!(refused.contains("used by node 1, this is node 7"), "{refused}");
+
+    let local = tempfile::tempdir().unwrap();
+    let node = trio::start_alone(local.path(), &[("QUEEN_RAFT_DURABLE_EVERY_MS", "1")]).unwrap();
+    node.ask("POST", "/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#);
+    node.stop();
+    let member = [("QUEEN_RAFT_REPLICATOR", "openraft")];
+    let refused = trio::start_alone(local.path(), &member).unwrap_err();
+    assert!(refused.contains("written by the local replicator"), "{refused}");
+}
+
+#[test]
+fn one_voter_without_a_network_is_a_cluster_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let member = [("QUEEN_RAFT_REPLICATOR", "openraft")];
+    for round in 0..3u64 {
+        let node = trio::start_alone(dir.path(), &member).unwrap();
+        trio::wait_healthy(node.address());
+        let body = format!(r#"{{"items":[{{"queue":"q","payload":{round}}}]}}"#);
+        node.ask("POST", "/api/v1/push", &body);
+        let (status, log) = node.stop();
+        assert!(status.success(), "{log:?}");
+    }
+    let node = trio::start_alone(dir.path(), &member).unwrap();
+    trio::wait_healthy(node.address());
+    let popped = node.ask("GET", "/api/v1/pop/queue/q?batch=10", "");
+    let popped: Value = serde_json::from_str(&popped).unwrap();
+    let data: Vec<u64> = popped["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["data"].as_u64().unwrap())
+        .collect();
+    assert_eq!(data, [0, 1, 2]);
+}

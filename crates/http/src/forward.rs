@@ -1,0 +1,121 @@
+//! Calls that another member serves: handed on as they came, once.
+//!
+//! F1. A call is handed on at most once: what comes from another member and cannot be served here is refused, so that two
+//! nodes that take each other for the leader do not play ball.
+//! F2. What was handed on and not answered may have been carried out: it is never sent again from here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, ORIGIN, REFERER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Request, Response, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use crate::answer::AnswerBody;
+use crate::error::{Answer, ApiError};
+
+/// What marks a call that was handed on.
+const FORWARDED: HeaderName = HeaderName::from_static("x-queen-forwarded");
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// A connection that was idle for longer is not used again: the other side may be closing it.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// Bytes of an answer that is handed back at most; the largest that a node makes are well below.
+const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// Hands calls on to other members.
+#[derive(Debug)]
+pub(crate) struct Forwarder(Client<HttpConnector, Full<Bytes>>);
+
+impl Default for Forwarder {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_MAX));
+        connector.set_nodelay(true);
+        let mut client = Client::builder(TokioExecutor::new());
+        Self(client.pool_idle_timeout(IDLE_MAX).build(connector))
+    }
+}
+
+/// Whether the call comes from another member.
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(FORWARDED)
+}
+
+impl Forwarder {
+    /// Asks the member at `host:port` the same.
+    pub(crate) async fn forward(
+        &self,
+        parts: &Parts,
+        body: Bytes,
+        address: &str,
+    ) -> Result<Answer, NotForwarded> {
+        let unsent = |reason: String| {
+            let text = format!("the leader at {address} cannot be reached: {reason}");
+            NotForwarded::Unsent(ApiError::unavailable("retry", text))
+        };
+        let unknown =
+            |text: String| NotForwarded::Unknown(ApiError::unavailable("outcome_unknown", text));
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let uri = format!("http://{address}{path}").parse::<Uri>();
+        let uri = uri.map_err(|error| unsent(error.to_string()))?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = parts.method.clone();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = end_to_end(&parts.headers);
+        // Where it comes from was held against this node's name, and is another's business from here on.
+        for name in [ORIGIN, REFERER, HeaderName::from_static("sec-fetch-site")] {
+            request.headers_mut().remove(name);
+        }
+        request.headers_mut().insert(FORWARDED, HeaderValue::from_static("1"));
+        let asked = async {
+            let answer = self.0.request(request).await.map_err(|error| {
+                if error.is_connect() {
+                    return unsent(error.to_string());
+                }
+                unknown(format!("the leader at {address} does not answer: {error}"))
+            })?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+                unknown(format!("the answer of the leader at {address} broke off: {error}"))
+            })?;
+            Ok((parts, body.to_bytes()))
+        };
+        let (answered, body) = match tokio::time::timeout(ANSWER_MAX, asked).await {
+            Ok(answered) => answered?,
+            Err(_) => {
+                let text =
+                    format!("the leader at {address} has not answered within {ANSWER_MAX:?}");
+                return Err(NotForwarded::Unknown(ApiError::unavailable("timeout", text)));
+            }
+        };
+        let mut answer = Response::new(AnswerBody::from(body));
+        *answer.status_mut() = answered.status;
+        *answer.headers_mut() = end_to_end(&answered.headers);
+        Ok(answer)
+    }
+}
+
+/// Why a call that was handed on has no answer.
+#[derive(Debug)]
+pub(crate) enum NotForwarded {
+    /// Nothing was sent: it may be tried again.
+    Unsent(ApiError),
+    /// It may have been carried out.
+    Unknown(ApiError),
+}
+
+/// The headers that are not about one connection.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    const HOP: [HeaderName; 6] =
+        [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE];
+    let kept = headers.iter().filter(|(name, _)| !HOP.contains(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}

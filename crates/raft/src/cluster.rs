@@ -1,0 +1,33 @@
+//! Several nodes: entries are committed when a majority has synced them in its queue logs.
+//!
+//! ```text
+//! core thread -> replicator -> library -> store -> writer thread -> queue logs     own logs
+//!                                      -> network -> server of another member     their logs
+//! library (committed) -> machine -> events -> replicator -> core thread
+//! ```
+//!
+//! The library runs on a small runtime of its own, so that requests never delay a heartbeat.
+
+mod cache;
+mod changes;
+mod files;
+mod machine;
+mod member;
+mod network;
+mod replicator;
+mod routes;
+mod server;
+mod start;
+mod store;
+mod types;
+mod wire;
+mod writer;
+
+pub use changes::{Change, LIVE_WITHIN, NotChanged};
+pub use files::{DIR, FilesError, STATE};
+pub(crate) use files::{is_own, own_payload};
+pub use member::{Cluster, MemberView, View};
+pub use replicator::ClusterReplicator;
+pub use routes::Owners;
+pub use start::{ClusterError, ClusterOptions, ClusterParts, start};
+pub use types::Member;

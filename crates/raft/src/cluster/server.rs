@@ -1,0 +1,158 @@
+//! Answers the calls of other members.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::network::{MAGIC, frame, kind, read_frame};
+use super::store::Shared;
+use super::types::{Raft, Types, Vote};
+use super::wire::{BODY_BYTES_MAX, Wire, WireError, blob_of, u64_of};
+
+/// A greeting is small.
+const HELLO_BYTES_MAX: usize = 4096;
+const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
+/// Pause after the system could not hand out a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What calls are answered from.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) node: u64,
+    pub(crate) token: Arc<str>,
+    pub(crate) raft: Raft,
+    pub(crate) store: Arc<Shared>,
+    /// Whether this member holds anything of a cluster.
+    pub(crate) is_founded: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Takes connections until `stopped` says so.
+    pub(crate) async fn serve(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            };
+            match accepted {
+                Ok((link, _)) => {
+                    let (server, mut stopped) = (self.clone(), stopped.clone());
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            ended = server.connection(link) => {
+                                if let Err(error) = ended {
+                                    tracing::debug!("a member's connection ended: {error}");
+                                }
+                            }
+                            _ = stopped.wait_for(|stopped| *stopped) => {}
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("the raft port takes no connection: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, mut link: TcpStream) -> io::Result<()> {
+        link.set_nodelay(true)?;
+        let hello = read_frame(&mut link, HELLO_BYTES_MAX);
+        let Ok(hello) = tokio::time::timeout(HELLO_TIME_MAX, hello).await else {
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        if let Err(reason) = self.check(hello?) {
+            tracing::warn!("refused a member's connection: {reason}");
+            let refused = frame(kind::REFUSED, |out| out.extend_from_slice(reason.as_bytes()));
+            return link.write_all(&refused).await;
+        }
+        link.write_all(&frame(kind::ANSWER, |_| ())).await?;
+        loop {
+            let (kind, body) = match read_frame(&mut link, BODY_BYTES_MAX).await {
+                Ok(call) => call,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let answer = match self.answer(kind, body).await {
+                Ok(answer) => answer,
+                Err(reason) => frame(kind::ERROR, |out| out.extend_from_slice(reason.as_bytes())),
+            };
+            link.write_all(&answer).await?;
+        }
+    }
+
+    /// Whether the greeting is of a member that knows the token and means this node.
+    fn check(&self, (kind, mut body): (u8, Bytes)) -> Result<(), String> {
+        let malformed = |_: WireError| "the greeting is malformed".to_owned();
+        if kind != kind::HELLO || !body.starts_with(&MAGIC) {
+            return Err("this is no greeting of this version".to_owned());
+        }
+        drop(body.split_to(MAGIC.len()));
+        let from = u64_of(&mut body).map_err(malformed)?;
+        let to = u64_of(&mut body).map_err(malformed)?;
+        let token = blob_of(&mut body).map_err(malformed)?;
+        if !is_same(&token, self.token.as_bytes()) {
+            return Err(format!("node {from} has another QUEEN_RAFT_TOKEN"));
+        }
+        if to != self.node {
+            return Err(format!("node {from} looks for node {to}, this is node {}", self.node));
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, kind: u8, body: Bytes) -> Result<Vec<u8>, String> {
+        fn told<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
+            result.map_err(|error| error.to_string())
+        }
+        match kind {
+            kind::APPEND => {
+                let rpc = told(AppendEntriesRequest::<Types>::decode(body))?;
+                let answer = told(self.raft.append_entries(rpc).await)?;
+                self.is_founded.store(true, Ordering::Release);
+                if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
+                    *self.store.heard.lock() = Some(Instant::now());
+                }
+                Ok(frame(kind::ANSWER, |out| answer.put(out)))
+            }
+            kind::VOTE => {
+                let answer = told(self.raft.vote(told(VoteRequest::<Types>::decode(body))?).await)?;
+                Ok(frame(kind::ANSWER, |out| answer.put(out)))
+            }
+            kind::PRE_VOTE => {
+                let rpc = told(VoteRequest::<Types>::decode(body))?;
+                let answer = told(self.raft.pre_vote(rpc).await)?;
+                Ok(frame(kind::ANSWER, |out| answer.put(out)))
+            }
+            kind::TRANSFER => {
+                let rpc = told(TransferLeaderRequest::<Types>::decode(body))?;
+                told(told(self.raft.handle_transfer_leader(rpc).await)?)?;
+                Ok(frame(kind::ANSWER, |out| None::<Vote>.put(out)))
+            }
+            kind::FOUNDED => {
+                let vote = Vote::new(0, self.node);
+                let founded = self.is_founded.load(Ordering::Acquire).then_some(vote);
+                Ok(frame(kind::ANSWER, |out| founded.put(out)))
+            }
+            other => Err(format!("call {other} is unknown to this version")),
+        }
+    }
+}
+
+/// Compares in a time that does not tell where they differ.
+fn is_same(given: &[u8], expected: &[u8]) -> bool {
+    let mut differ = u8::from(given.len() != expected.len());
+    for (place, byte) in given.iter().enumerate() {
+        differ |= byte ^ expected.get(place % expected.len().max(1)).copied().unwrap_or(1);
+    }
+    differ == 0
+}

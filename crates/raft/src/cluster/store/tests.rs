@@ -1,0 +1,163 @@
+//! The library's own suite over the log, on real files; what it does not ask: a restart.
+
+use futures_util::{Stream, StreamExt};
+use openraft::StorageError;
+use openraft::storage::{EntryResponder, RaftLogStorageExt, RaftStateMachine};
+use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
+use queen_io::RealDisk;
+use queen_qlog::{DurablePoint, Options};
+use queen_record::ids::{PartitionId, QueueId};
+use tempfile::TempDir;
+
+use super::super::types::{Done, StoredMembership};
+use super::*;
+
+/// Nobody owns anything: the suite's entries change nothing.
+struct Nobody;
+
+impl Owners for Nobody {
+    fn queue_of(&self, _: PartitionId) -> Option<QueueId> {
+        None
+    }
+
+    fn applied(&self) -> EntryIndex {
+        EntryIndex(0)
+    }
+}
+
+/// Remembers what was applied, as the suite wants it of a state machine.
+#[derive(Default)]
+struct Fake {
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    snapshot: Option<SnapshotMetaOf<Types>>,
+}
+
+impl RaftStateMachine<Types> for Fake {
+    type SnapshotData = ();
+    type SnapshotBuilder = Built;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + Send,
+    {
+        while let Some(item) = entries.next().await {
+            let (entry, responder) = item?;
+            self.applied = Some(entry.log_id);
+            if let Payload::Membership(membership) = entry.payload {
+                self.membership = StoredMembership::new(Some(entry.log_id), membership);
+            }
+            if let Some(responder) = responder {
+                responder.send(Done);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Built {
+        let meta = SnapshotMetaOf::<Types> {
+            last_log_id: self.applied,
+            last_membership: self.membership.clone(),
+        };
+        self.snapshot = Some(meta.clone());
+        Built(meta)
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMetaOf<Types>, (): ()) -> io::Result<()> {
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.snapshot = Some(meta.clone());
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, ()>>> {
+        let of = |meta| SnapshotOf::<Types, ()> { meta, snapshot: () };
+        Ok(self.snapshot.clone().map(of))
+    }
+}
+
+struct Built(SnapshotMetaOf<Types>);
+
+impl openraft::RaftSnapshotBuilder<Types> for Built {
+    type SnapshotData = ();
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, ()>> {
+        Ok(SnapshotOf::<Types, ()> { meta: self.0.clone(), snapshot: () })
+    }
+}
+
+/// A log over the files of a directory, as a start opens it.
+fn open(dir: &std::path::Path) -> Store {
+    let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
+    let options = Options { fsync_threads: 0, ..Options::new(dir.join("qlog")) };
+    let (qlog, recovery) = Qlog::open(disk.clone(), options, &DurablePoint::default()).unwrap();
+    let (cut, term) = crate::examine(recovery).unwrap();
+    let last = raft_index(cut.last).map(|index| log_id(term.unwrap_or_default(), index));
+    let files = Files::open(disk, dir).unwrap();
+    let owners = Box::new(Nobody);
+    let failed = Box::new(|reason| panic!("{reason}"));
+    let parts = StoreParts {
+        files,
+        qlog,
+        node: 1,
+        last,
+        durable: None,
+        owners,
+        cache_bytes_max: 300,
+        failed,
+    };
+    Store::open(parts).unwrap().0
+}
+
+struct Builder;
+
+impl StoreBuilder<Types, Store, Fake, TempDir> for Builder {
+    async fn build(&self) -> Result<(TempDir, Store, Fake), StorageError<Types>> {
+        let dir = TempDir::new().unwrap();
+        let store = open(dir.path());
+        Ok((dir, store, Fake::default()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_suite_of_the_library() {
+    Suite::test_all(Builder).await.unwrap();
+}
+
+fn blank(term: u64, index: u64) -> LogEntry {
+    LogEntry::new(log_id(term, index), Payload::Blank)
+}
+
+async fn append(store: &mut Store, entries: Vec<LogEntry>) {
+    store.blocking_append(entries).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_finds_what_was_flushed() {
+    let dir = TempDir::new().unwrap();
+    let mut store = open(dir.path());
+    store.save_vote(&Vote::new_committed(2, 1)).await.unwrap();
+    append(&mut store, vec![blank(1, 0), blank(1, 1), blank(2, 2), blank(2, 3)]).await;
+    store.save_committed(Some(log_id(2, 2))).await.unwrap();
+    store.truncate_after(Some(log_id(2, 2))).await.unwrap();
+    append(&mut store, vec![blank(3, 3), blank(3, 4)]).await;
+    drop(store);
+
+    let mut store = open(dir.path());
+    let state = store.get_log_state().await.unwrap();
+    assert_eq!(state.last_log_id, Some(log_id(3, 4)));
+    assert_eq!(store.read_committed().await.unwrap(), Some(log_id(2, 2)));
+    let mut reader = store.get_log_reader().await;
+    assert_eq!(reader.read_vote().await.unwrap(), Some(Vote::new_committed(2, 1)));
+    let entries = reader.try_get_log_entries(0..10).await.unwrap();
+    let ids: Vec<_> =
+        entries.iter().map(|entry| (entry.log_id.leader_id.term, entry.log_id.index)).collect();
+    assert_eq!(ids, [(1, 0), (1, 1), (2, 2), (3, 3), (3, 4)]);
+    let keys = reader.get_key_log_ids(log_id(1, 0)..=log_id(3, 4)).await.unwrap();
+    assert_eq!(keys, [log_id(1, 1), log_id(2, 2), log_id(3, 4)]);
+}

@@ -1,0 +1,261 @@
+//! The thread that writes the log: everything that waits in one group, one sync per touched log.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use openraft::storage::IOFlushed;
+use queen_model::{Append, AppendPayload, Effect};
+use queen_qlog::{EntryWrite, Fault, MessageWrite, Qlog};
+use queen_record::ids::{EntryIndex, LogId, Micros};
+use queen_record::layout::SYSTEM_LOG;
+use tokio::sync::oneshot;
+
+use super::cache::size;
+use super::files::{Files, FilesError, Id, State, VoteJson, own_bytes};
+use super::routes::{Routes, Unknown};
+use super::store::Shared;
+use super::types::{LogEntry, Payload, Types, entry_index};
+
+/// Bytes of entries that one group gathers before it is written.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+
+/// What is asked of the writer.
+pub(crate) enum Order {
+    Append(Vec<LogEntry>, IOFlushed<Types>),
+    Vote(VoteJson, oneshot::Sender<()>),
+    /// Everything above goes.
+    Truncate(EntryIndex, oneshot::Sender<()>),
+    Purge(Id),
+}
+
+/// Why nothing can be written any more.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Logs(#[from] Fault),
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+}
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    qlog: Qlog,
+    files: Files,
+    state: State,
+    routes: Routes,
+    orders: Receiver<Order>,
+    failed: Box<dyn Fn(String) + Send + Sync>,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        files: Files,
+        state: State,
+        routes: Routes,
+        orders: Receiver<Order>,
+        failed: Box<dyn Fn(String) + Send + Sync>,
+    ) -> Self {
+        let qlog = shared.qlog.clone();
+        Self { shared, qlog, files, state, routes, orders, failed }
+    }
+
+    /// Runs until every handle on the log is gone, or something fails.
+    pub(crate) fn run(mut self) {
+        let mut next = None;
+        loop {
+            let order = match next.take() {
+                Some(order) => order,
+                None => match self.orders.recv() {
+                    Ok(order) => order,
+                    Err(_) => return,
+                },
+            };
+            let done = match order {
+                Order::Append(entries, flushed) => self.append(entries, flushed, &mut next),
+                other => self.small(other),
+            };
+            if let Err(failure) = done {
+                (self.failed)(failure.to_string());
+                return;
+            }
+        }
+    }
+
+    fn small(&mut self, order: Order) -> Result<(), Failure> {
+        match order {
+            Order::Append(..) => unreachable!("an append is no small order"),
+            Order::Vote(vote, done) => {
+                self.state.vote = Some(vote);
+                self.files.write_state(&self.state)?;
+                // Who asked may have gone.
+                let _told = done.send(());
+            }
+            Order::Truncate(last, done) => {
+                self.qlog.truncate_after(last)?;
+                self.routes.truncate(last);
+                self.state.terms.retain(|first| entry_index(first.index) <= last);
+                self.files.write_state(&self.state)?;
+                self.shared.flushed.send_modify(|flushed| *flushed = (*flushed).min(last));
+                let _told = done.send(());
+            }
+            Order::Purge(id) => {
+                self.state.purged = Some(id);
+                self.state.terms = terms_above(&self.state.terms, id);
+                self.files.write_state(&self.state)?;
+                // Only what the file says may be reclaimed.
+                self.qlog.set_floor(entry_index(id.index));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes these entries and all that wait behind them, up to the first order of another kind.
+    fn append(
+        &mut self,
+        entries: Vec<LogEntry>,
+        flushed: IOFlushed<Types>,
+        next: &mut Option<Order>,
+    ) -> Result<(), Failure> {
+        let mut group = entries;
+        let mut waiting = vec![flushed];
+        let mut bytes: usize = group.iter().map(size).sum();
+        while bytes < GROUP_BYTES_MAX {
+            match self.orders.try_recv() {
+                Ok(Order::Append(entries, flushed)) => {
+                    bytes += entries.iter().map(size).sum::<usize>();
+                    group.extend(entries);
+                    waiting.push(flushed);
+                }
+                Ok(other) => {
+                    *next = Some(other);
+                    break;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        match self.write(&group) {
+            Ok(()) => {
+                for flushed in waiting {
+                    flushed.io_completed(Ok(()));
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                for flushed in waiting {
+                    flushed.io_completed(Err(std::io::Error::other(failure.to_string())));
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn write(&mut self, group: &[LogEntry]) -> Result<(), Failure> {
+        let Some(last) = group.last().map(|entry| entry_index(entry.log_id.index)) else {
+            return Ok(());
+        };
+        self.note_terms(group)?;
+        self.routes.forget_applied();
+        let mut prepared = Vec::with_capacity(group.len());
+        for entry in group {
+            prepared.push(Prepared::of(entry, &mut self.routes)?);
+        }
+        let messages: Vec<Vec<MessageWrite<'_>>> =
+            group.iter().zip(&prepared).map(|(entry, prepared)| prepared.messages(entry)).collect();
+        let writes: Vec<EntryWrite<'_>> = group
+            .iter()
+            .zip(&prepared)
+            .zip(&messages)
+            .map(|((entry, prepared), messages)| EntryWrite {
+                index: entry_index(entry.log_id.index),
+                term: entry.log_id.leader_id.term,
+                now: prepared.now,
+                bytes: &prepared.bytes,
+                logs: &prepared.touched,
+                messages,
+            })
+            .collect();
+        let touched = self.qlog.append(&writes)?;
+        self.qlog.sync(&touched)?;
+        self.shared.flushed.send_replace(last);
+        Ok(())
+    }
+
+    /// Where a term begins is noted before its first entry is written.
+    fn note_terms(&mut self, group: &[LogEntry]) -> Result<(), FilesError> {
+        let mut is_new = false;
+        for entry in group {
+            let term = entry.log_id.leader_id.term;
+            if self.state.terms.last().is_none_or(|last| last.term < term) {
+                self.state.terms.push(entry.log_id.into());
+                is_new = true;
+            }
+        }
+        if is_new {
+            self.files.write_state(&self.state)?;
+            self.shared.state.lock().terms.clone_from(&self.state.terms);
+        }
+        Ok(())
+    }
+}
+
+/// Terms that an entry above `id` still belongs to.
+pub(crate) fn terms_above(terms: &[Id], id: Id) -> Vec<Id> {
+    let below = terms.iter().filter(|first| first.index <= id.index).count();
+    terms.get(below.saturating_sub(1)..).unwrap_or_default().to_vec()
+}
+
+/// An entry as it is written.
+struct Prepared {
+    bytes: Vec<u8>,
+    now: Micros,
+    /// The log of each effect.
+    logs: Vec<LogId>,
+    touched: Vec<LogId>,
+}
+
+impl Prepared {
+    fn of(entry: &LogEntry, routes: &mut Routes) -> Result<Self, Unknown> {
+        let Payload::Normal(command) = &entry.payload else {
+            let bytes = own_bytes(&entry.payload).unwrap_or_default();
+            return Ok(Self { bytes, now: Micros(0), logs: Vec::new(), touched: vec![SYSTEM_LOG] });
+        };
+        let mut bytes = Vec::new();
+        command.0.encode(&mut bytes);
+        let logs = routes.logs(entry_index(entry.log_id.index), &command.0)?;
+        let mut touched = logs.clone();
+        touched.sort_unstable();
+        touched.dedup();
+        if touched.is_empty() {
+            touched.push(SYSTEM_LOG);
+        }
+        Ok(Self { bytes, now: command.0.now, logs, touched })
+    }
+
+    fn messages<'a>(&self, entry: &'a LogEntry) -> Vec<MessageWrite<'a>> {
+        let Payload::Normal(command) = &entry.payload else { return Vec::new() };
+        let message = |(effect, log): (&'a Effect, &LogId)| match effect {
+            Effect::Append(append) => Some(message(append, *log)),
+            _ => None,
+        };
+        command.0.effects.iter().zip(&self.logs).filter_map(message).collect()
+    }
+}
+
+/// The message record of an append that holds its payload.
+pub(crate) fn message(append: &Append, log: LogId) -> MessageWrite<'_> {
+    let AppendPayload::Stored { bytes, compressed, .. } = &append.payload else {
+        unreachable!("an entry that is written has its payloads")
+    };
+    MessageWrite {
+        log,
+        partition: append.id,
+        base: append.base,
+        created: append.created,
+        hashes: &append.hashes,
+        payload: bytes,
+        compressed: *compressed,
+    }
+}
