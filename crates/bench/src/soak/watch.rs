@@ -15,6 +15,7 @@ use crate::files;
 use crate::http::Client;
 use crate::node::Metrics;
 use crate::usage;
+use crate::wire::PAYLOAD_BYTES;
 
 /// Time between two looks at the metrics.
 const LOOK: Duration = Duration::from_millis(200);
@@ -35,7 +36,7 @@ pub(super) struct Second {
     pub(super) disk_bytes: u64,
     /// Of those, the store's.
     pub(super) store_bytes: u64,
-    /// Of those, what must stay: messages of a queue without retention.
+    /// Of those, what must stay: messages of a queue without retention, by their payloads alone.
     pub(super) kept_bytes: u64,
 }
 
@@ -63,7 +64,6 @@ pub(super) struct Counters {
     pub(super) files_removed: f64,
     pub(super) log_scrubbed_bytes: f64,
     pub(super) rows_scrubbed: f64,
-    pub(super) appended_bytes: f64,
     pub(super) checksum_failures: f64,
     pub(super) expired: f64,
 }
@@ -82,7 +82,6 @@ impl Counters {
             files_removed: reclaimed("files"),
             log_scrubbed_bytes: metrics.value("queen_raft_log_scrub_bytes_total"),
             rows_scrubbed: metrics.value("queen_raft_store_scrub_rows_total"),
-            appended_bytes: metrics.value("queen_raft_log_appended_bytes_total"),
             checksum_failures: metrics.value("queen_raft_checksum_failures_total"),
             expired: metrics.value("queen_retention_messages_total"),
         }
@@ -128,7 +127,6 @@ impl Watch {
         let mut series = self.series.as_deref().map(create).transpose()?;
         let mut watched = Watched::default();
         let (mut before, started) = (read(&mut client).await?, Instant::now());
-        let first = before;
         let (mut last_look, mut at_second) = (started, before);
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -147,7 +145,7 @@ impl Watch {
             (before, last_look) = (counters, now);
             if now >= next_second {
                 next_second += Duration::from_secs(1);
-                let second = self.second(&counters, &first)?;
+                let second = self.second()?;
                 watched.seconds.push(second);
                 if let Some(file) = &mut series {
                     self.write(file, started.elapsed(), &second, counters.since(&at_second))?;
@@ -166,11 +164,9 @@ impl Watch {
         Ok(watched)
     }
 
-    fn second(&self, counters: &Counters, first: &Counters) -> anyhow::Result<Second> {
+    fn second(&self) -> anyhow::Result<Second> {
         let memory = usage::memory_now(self.pid);
         let (open_files, threads) = usage::handles(self.pid);
-        let appended = counters.appended_bytes - first.appended_bytes;
-        let each = appended / self.pushed.load(Ordering::Relaxed).max(1) as f64;
         Ok(Second {
             rss_bytes: memory.rss_bytes,
             anon_bytes: memory.anon_bytes,
@@ -178,7 +174,7 @@ impl Watch {
             threads,
             disk_bytes: files::allocated(&self.dir, BALLAST)?,
             store_bytes: files::allocated(&self.dir.join("store"), BALLAST)?,
-            kept_bytes: (each * self.kept.load(Ordering::Relaxed) as f64) as u64,
+            kept_bytes: self.kept.load(Ordering::Relaxed) * PAYLOAD_BYTES as u64,
         })
     }
 
