@@ -1,10 +1,16 @@
-//! `cargo xtask bench [SCENARIO ...]`: builds the release broker and the workloads, and runs them.
+//! `cargo xtask bench [SCENARIO ...]` and `cargo xtask soak`: builds the release broker and the workloads, and runs them.
 
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
 use crate::shell;
+
+/// The soak; the arguments go to it, `--help` lists them.
+pub(crate) fn soak(args: Vec<String>) -> anyhow::Result<()> {
+    let words: Vec<String> = std::iter::once("soak".to_owned()).chain(args).collect();
+    run(&words)
+}
 
 /// The command; the arguments go to the workloads, `--help` lists them.
 pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {

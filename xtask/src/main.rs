@@ -56,6 +56,9 @@ cargo xtask COMMAND
                    the targets of `fuzz/`, 15 s each, one line each; a run that breaks one says where its input is
   bench [SCENARIO ...] [--full]
                    workloads against the release build, one JSON line each, with the machine's floor beside them
+  soak [--seconds N] [--seed N] [--series FILE]
+                   one release node under a steady mixed load for half an hour: its memory, open files, threads and
+                   disk stay flat, pushes do not wait for background work, every message is accounted for
 ";
 
 fn main() -> ExitCode {
@@ -83,6 +86,7 @@ fn run() -> anyhow::Result<()> {
         Some("damage") => sim::run("damage", &args.rest()),
         Some("fuzz") => fuzz::fuzz(args),
         Some("bench") => bench::run(&args.rest()),
+        Some("soak") => bench::soak(args.rest()),
         None | Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             Ok(())

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -24,6 +25,24 @@ fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Bytes of all files below a directory; one that goes meanwhile counts as none.
 pub(crate) fn bytes(dir: &Path) -> anyhow::Result<u64> {
     Ok(files(dir)?.iter().filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).sum())
+}
+
+/// Bytes that all files below a directory take on the disk, those named `except` left out; one that goes meanwhile counts as
+/// none.
+pub(crate) fn allocated(dir: &Path, except: &str) -> anyhow::Result<u64> {
+    const BLOCK: u64 = 512;
+    let mut sum = 0;
+    // A directory may go as well while it is read.
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let entry = entry?;
+        let Ok(found) = entry.metadata() else { continue };
+        if found.is_dir() {
+            sum += allocated(&entry.path(), except)?;
+        } else if entry.file_name() != except {
+            sum += found.blocks() * BLOCK;
+        }
+    }
+    Ok(sum)
 }
 
 /// Drops all files below a directory from the page cache. Only what is synced goes; a server that holds them mapped keeps

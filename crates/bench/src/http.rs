@@ -88,8 +88,18 @@ impl Client {
 
     /// Sends `GET path`; [`Client::answer`] waits for what comes back.
     pub(crate) async fn ask(&mut self, path: &str) -> anyhow::Result<()> {
+        self.bare("GET", path).await
+    }
+
+    /// `DELETE path`.
+    pub(crate) async fn delete(&mut self, path: &str) -> anyhow::Result<Answer<'_>> {
+        self.bare("DELETE", path).await?;
+        self.answer().await
+    }
+
+    async fn bare(&mut self, method: &str, path: &str) -> anyhow::Result<()> {
         self.out.clear();
-        write!(self.out, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")?;
+        write!(self.out, "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")?;
         self.send().await
     }
 

@@ -25,6 +25,7 @@ mod measure;
 mod node;
 mod options;
 mod scenarios;
+mod soak;
 mod usage;
 mod wire;
 
@@ -46,22 +47,29 @@ fn main() -> anyhow::Result<ExitCode> {
         runtime.block_on(floor::serve(port, Path::new(&path.context("a path")?)))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.peek().is_some_and(|word| word == "soak") {
+        let Some(line) = runtime.block_on(soak::run(args.skip(1)))? else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let is_right = !line.is_wrong;
+        println!("{}", with_head("soak", &[], line).text());
+        return Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let Some(options) = Options::parse(args)? else { return Ok(ExitCode::SUCCESS) };
     let mut is_right = true;
     for scenario in &options.scenarios {
         for line in runtime.block_on(scenarios::run(scenario, &options))? {
             is_right &= !line.is_wrong;
-            println!("{}", with_head(scenario, &options, line).text());
+            println!("{}", with_head(scenario, &options.settings, line).text());
         }
     }
     Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What ran where, before a line's figures.
-fn with_head(scenario: &str, options: &Options, figures: Line) -> Line {
+fn with_head(scenario: &str, settings: &[(String, String)], figures: Line) -> Line {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let settings =
-        options.settings.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+    let settings = settings.iter().map(|(name, value)| (name.clone(), value.clone().into()));
     let mut line = Line::default();
     line.add("commit", commit());
     line.add("scenario", scenario);

@@ -15,7 +15,10 @@ use crate::http::Client;
 const START_LIMIT: Duration = Duration::from_mins(2);
 
 /// A directory of our own, removed when dropped.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    is_kept: bool,
+}
 
 impl Scratch {
     pub(crate) fn new(base: &Path) -> anyhow::Result<Self> {
@@ -23,18 +26,23 @@ impl Scratch {
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = base.join(format!("queen-bench-{process}-{number}"));
         fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-        Ok(Self(path))
+        Ok(Self { path, is_kept: std::env::var_os("QUEEN_BENCH_KEEP").is_some() })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Leaves it for a person to look at.
+    pub(crate) fn keep(&mut self) {
+        self.is_kept = true;
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if std::env::var_os("QUEEN_BENCH_KEEP").is_none() {
-            drop(fs::remove_dir_all(&self.0));
+        if !self.is_kept {
+            drop(fs::remove_dir_all(&self.path));
         }
     }
 }
@@ -149,10 +157,7 @@ impl Node {
         }
         let mut client = Client::connect(self.port).await?;
         let answer = client.get("/metrics/prometheus").await?;
-        let text = std::str::from_utf8(answer.body)?;
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let values = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
-        Ok(Metrics(values.collect()))
+        Ok(Metrics::parse(std::str::from_utf8(answer.body)?))
     }
 
     /// Makes a queue.
@@ -180,6 +185,13 @@ impl Drop for Node {
 pub(crate) struct Metrics(Vec<(String, f64)>);
 
 impl Metrics {
+    /// Reads the page.
+    pub(crate) fn parse(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let values = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+        Self(values.collect())
+    }
+
     /// A series without labels; 0 when it is not there.
     pub(crate) fn value(&self, name: &str) -> f64 {
         self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)

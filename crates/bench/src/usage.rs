@@ -75,6 +75,12 @@ pub(crate) fn memory_now(pid: u32) -> Memory {
     Memory { rss_bytes: field(&text, "VmRSS") << 10, anon_bytes: field(&text, "RssAnon") << 10 }
 }
 
+/// Open files and threads of a process.
+pub(crate) fn handles(pid: u32) -> (u64, u64) {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |found| found.count() as u64);
+    (files, field(&read(&format!("/proc/{pid}/status")), "Threads"))
+}
+
 /// Raises the limit of open files of this process, and of those it starts, to `wanted` at least.
 ///
 /// # Errors
@@ -171,5 +177,7 @@ mod tests {
         let now = memory_now(std::process::id());
         assert!(now.rss_bytes > now.anon_bytes && now.anon_bytes > 0);
         assert!(machine_busy_s() > 0.0);
+        let (files, threads) = handles(std::process::id());
+        assert!(files > 2 && threads > 0);
     }
 }

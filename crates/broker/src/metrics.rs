@@ -78,6 +78,8 @@ pub struct BrokerMetrics {
     pub encryption: [Counter; 3],
     /// `queen_raft_reclaimed_bytes_total`.
     pub reclaimed_bytes: Counter,
+    /// `queen_raft_rewritten_bytes_total`.
+    pub rewritten_bytes: Counter,
     /// `queen_raft_reclaimed_total`, by kind: files, rewrites, logs, seals.
     pub reclaimed: [Counter; 4],
     /// `queen_raft_reclaim_pass_seconds`.
@@ -150,6 +152,11 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ("queen_encryption_total", "counter", "payloads by outcome: sealed, opened, failed"),
     ("queen_raft_reclaimed_bytes_total", "counter", "bytes of log files given back"),
     (
+        "queen_raft_rewritten_bytes_total",
+        "counter",
+        "bytes of live messages copied to new log files to give space back",
+    ),
+    (
         "queen_raft_reclaimed_total",
         "counter",
         "what was done to give space back, by kind: files, rewrites, logs, seals",
@@ -218,6 +225,7 @@ impl BrokerMetrics {
             encryption: ["sealed", "opened", "failed"]
                 .map(|of| counter(&outcome("queen_encryption_total", of))),
             reclaimed_bytes: counter(&key("queen_raft_reclaimed_bytes_total")),
+            rewritten_bytes: counter(&key("queen_raft_rewritten_bytes_total")),
             reclaimed: ["files", "rewrites", "logs", "seals"]
                 .map(|of| counter(&kind("queen_raft_reclaimed_total", of))),
             reclaim_pass_seconds: summary("queen_raft_reclaim_pass_seconds"),

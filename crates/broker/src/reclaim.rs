@@ -34,6 +34,7 @@ fn report(shared: &Shared, pass: &Pass, took: Duration) {
     let done = &pass.reclaimed;
     metrics.reclaim_pass_seconds.record(took.as_secs_f64());
     metrics.reclaimed_bytes.increment(done.bytes);
+    metrics.rewritten_bytes.increment(pass.rewritten_bytes);
     let counts = [done.files, done.rewrites, done.logs, pass.sealed];
     for (counter, count) in metrics.reclaimed.iter().zip(counts) {
         counter.increment(count);

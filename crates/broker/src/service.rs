@@ -74,7 +74,9 @@ impl Broker {
     /// Makes frames of everything that is to be stored, as the queues' options say.
     fn prepare(&self, tenant: Tenant, batch: PushBatch<'_>) -> Result<Prepared, CallError> {
         if self.shared.disk_gate.is_closed() && !batch.is_empty() {
-            return Err(CallError::StorageFull);
+            // Of a node that failed, room alone makes no other.
+            let has_failed = self.shared.failed.lock().is_some();
+            return Err(if has_failed { self.gone() } else { CallError::StorageFull });
         }
         let sealing = self.shared.reader.vault().sealing(&self.shared.state);
         offload(batch.bytes(), || {

@@ -4,6 +4,7 @@
 //! its record knows: of that the head and the first bytes of the payload are read, never all of it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use queen_record::compress::{STATED_SIZE_IN, stated_size};
 use queen_record::ids::{LogId, Micros, Offset, PartitionId};
@@ -12,7 +13,6 @@ use queen_record::record::{HASH_LEN, HEAD_LEN, Head, Kind};
 
 use crate::error::ReadError;
 use crate::file::LogFile;
-use crate::log::Log;
 use crate::names::Ext;
 use crate::places::Place;
 use crate::read::{LOOK_UP, Wait, damage, verify};
@@ -43,18 +43,20 @@ impl Qlog {
         until: Micros,
         max: usize,
     ) -> Result<Vec<Place>, ReadError> {
-        let mut appends = Vec::new();
-        let Some(log) = self.shared.log(log) else { return Ok(appends) };
-        self.shared.each_append(&log, partition, from, &mut |_, records| {
-            for record in records {
-                appends.push(Place::of(record));
-                if record.created >= until || appends.len() > max {
-                    return Ok(false);
+        let found = self.shared.with_files(log, Wait::Yes, |files| {
+            let mut appends = Vec::new();
+            self.shared.each_append(files, partition, from, &mut |_, records| {
+                for record in records {
+                    appends.push(Place::of(record));
+                    if record.created >= until || appends.len() > max {
+                        return Ok(false);
+                    }
                 }
-            }
-            Ok(true)
+                Ok(true)
+            })?;
+            Ok(Some(appends))
         })?;
-        Ok(appends)
+        Ok(found.unwrap_or_default())
     }
 
     /// Bytes that the appends which start in `offsets` count as retained.
@@ -67,15 +69,17 @@ impl Qlog {
         partition: PartitionId,
         offsets: Range<Offset>,
     ) -> Result<u64, ReadError> {
-        let Some(log) = self.shared.log(log) else { return Ok(0) };
-        let mut sum = 0;
-        self.shared.each_append(&log, partition, offsets.start, &mut |file, records| {
-            let inside = records.iter().take_while(|record| record.base < offsets.end).count();
-            let wanted = records.get(..inside).unwrap_or_default();
-            sum += self.shared.retained_of(file, wanted)?;
-            Ok(inside == records.len())
+        let found = self.shared.with_files(log, Wait::Yes, |files| {
+            let mut sum = 0;
+            self.shared.each_append(files, partition, offsets.start, &mut |file, records| {
+                let inside = records.iter().take_while(|record| record.base < offsets.end).count();
+                let wanted = records.get(..inside).unwrap_or_default();
+                sum += self.shared.retained_of(file, wanted)?;
+                Ok(inside == records.len())
+            })?;
+            Ok(Some(sum))
         })?;
-        Ok(sum)
+        Ok(found.unwrap_or_default())
     }
 }
 
@@ -84,13 +88,13 @@ impl Shared {
     /// first: what retention asks for lies there.
     fn each_append(
         &self,
-        log: &Log,
+        files: &[Arc<LogFile>],
         partition: PartitionId,
         from: Offset,
         take: &mut TakeAppends<'_>,
     ) -> Result<(), ReadError> {
         let mut next = from;
-        for file in log.files().iter() {
+        for file in files {
             loop {
                 let found = self.records(file, partition, next, LOOK_UP, Wait::Yes)?;
                 let (records, _) = found.unwrap_or_default();

@@ -410,6 +410,12 @@ fn readers_go_on_while_files_change_under_them() {
         qlog.point_written(&point);
     };
     point(&qlog);
+    let live = (LogId(A), PartitionId(LIVE));
+    // What retention asks for.
+    let appends = || qlog.appends(live.0, live.1, Offset(0), Micros(i64::MAX), 1000).unwrap();
+    let retained = || qlog.retained_bytes(live.0, live.1, Offset(0)..Offset(1)).unwrap();
+    let (all, bytes) = (appends(), retained());
+    assert_eq!(all.len(), 300);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -419,6 +425,12 @@ fn readers_go_on_while_files_change_under_them() {
                 }
             });
         }
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                assert_eq!(appends(), all);
+                assert_eq!(retained(), bytes);
+            }
+        });
         for file in qlog.cold_files(LogId(A)) {
             let mut keep = |r: &queen_record::qidx::QidxRecord| r.partition.0 != DEAD;
             let done = qlog.rewrite(LogId(A), file.number, &mut keep).unwrap();

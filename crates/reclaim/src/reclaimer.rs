@@ -47,6 +47,8 @@ pub struct Pass {
     pub looked: u64,
     /// Files and logs planned to go, and files planned to be rewritten.
     pub planned: u64,
+    /// Bytes of the files that rewrites made.
+    pub rewritten_bytes: u64,
     /// Files sealed early.
     pub sealed: u64,
     /// Whether a ceiling ended it before everything was looked at.
@@ -249,8 +251,9 @@ impl Reclaimer {
                     fate.is_none_or(|fate| !fate.is_dead(log, record.end))
                 };
                 match self.qlog.rewrite(log, file.number, &mut keep)? {
-                    Rewrite::Planned(_) => {
+                    Rewrite::Planned(bytes) => {
                         pass.planned += 1;
+                        pass.rewritten_bytes += bytes;
                         // Marks creep: the same file is not copied again for each message that dies.
                         stands_us = stands_us.max(self.options.seal_age_us);
                     }

@@ -1,6 +1,7 @@
 //! The program from outside: exit codes, the FATAL line, what it prints, and what it answers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
+mod acceptance;
 mod auth;
 mod backup;
 mod client;

@@ -124,22 +124,36 @@ impl Drop for Program {
 }
 
 /// Asks whoever listens there; the status and the body.
-pub(crate) fn call_at(
+pub(crate) fn call_at(address: &str, headers: &str, request: (&str, &str, &str)) -> (u16, String) {
+    try_call_at(address, headers, request).unwrap()
+}
+
+/// The same of somebody who may be gone before the answer is whole.
+pub(crate) fn try_call_at(
     address: &str,
     headers: &str,
     (method, path, body): (&str, &str, &str),
-) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
+) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
     let len = body.len();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {len}\r\n{headers}\r\n"
     );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body.as_bytes()).unwrap();
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    stream.read_to_string(&mut answer)?;
+    let cut = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    if length.is_some_and(|length: usize| body.len() < length) {
+        return Err(cut());
+    }
+    Ok((status, body.to_owned()))
 }
 
 /// The text of a field in a JSON answer: the first of its name.
