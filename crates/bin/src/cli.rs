@@ -130,7 +130,9 @@ mod tests {
         assert!(Cli::try_parse_from(["queen", "dlq", "--url", "x", "purge", "q"]).is_ok());
         assert!(Cli::try_parse_from(["queen", "pop", "q", "--from", "start"]).is_err());
         let relayout = |shards: &str| {
-            Cli::try_parse_from(["queen", "relayout", "--from", "a", "--to", "b", "--shards", shards])
+            Cli::try_parse_from([
+                "queen", "relayout", "--from", "a", "--to", "b", "--shards", shards,
+            ])
         };
         assert!(relayout("0").is_ok() && relayout("4096").is_ok() && relayout("4097").is_err());
     }

@@ -102,7 +102,9 @@ fn check_apart(from: &Path, to: &Path) -> Result<(), Failure> {
     let around = around.canonicalize().map_err(said(around, "cannot be looked at"))?;
     if around.join(to.file_name().unwrap_or_default()).starts_with(&old) {
         let (to, from) = (to.display(), from.display());
-        return Err(Failure::said(format!("{to} lies in {from}, which stays as it is: name another")));
+        return Err(Failure::said(format!(
+            "{to} lies in {from}, which stays as it is: name another"
+        )));
     }
     Ok(())
 }
@@ -183,12 +185,11 @@ fn print(report: &Report, to: &Path, from: &Path, output: &mut Output) -> Result
         Outcome::WasThere => "there already",
     };
     output.line(&format!(
-        "{} is {done}: {}, {}; it was {}, {}",
+        "{} is {done}: {} ({new_logs} in use); {} had {} ({old_logs} in use)",
         to.display(),
         of_layout(new),
-        counted(new_logs, "log"),
+        from.display(),
         of_layout(old),
-        counted(old_logs, "log"),
     ))?;
     let Report { queues, partitions, records, messages, bytes, dead_bytes, .. } = *report;
     output.line(&format!(

@@ -22,7 +22,7 @@ use queen_record::layout::Layout;
 use crate::background::sealed_seqs;
 use crate::durable::{DurablePoint, FileTail, LogTail};
 use crate::error::Fault;
-use crate::inventory::Inventory;
+use crate::inventory;
 use crate::names::{Ext, file_path, log_dir};
 use crate::reclaim::RECLAIMED;
 use crate::side::{BuildError, Flaw, SealedFile, SidePlace};
@@ -75,7 +75,7 @@ impl AnewLogs {
     ) -> Result<Self, Fault> {
         disk.create_dir(dir).map_err(Fault::io(dir, "create"))?;
         crate::layout::write_new(&*disk, dir, layout)?;
-        Inventory::default().end(&*disk, dir);
+        inventory::write_over(&*disk, dir)?;
         let path = dir.join(RECLAIMED);
         disk.open(&path, OpenMode::Truncate).map_err(Fault::io(&path, "create"))?;
         disk.sync_dir(dir).map_err(Fault::io(dir, "sync"))?;
@@ -125,7 +125,8 @@ impl AnewLogs {
     pub fn finish(self, index: EntryIndex) -> Result<Anew, Fault> {
         let disk = &*self.disk;
         let layout = Some((self.layout.lanes(), self.layout.shards().number()));
-        let mut anew = Anew { point: DurablePoint { index, layout, logs: Vec::new() }, ..Anew::default() };
+        let mut anew =
+            Anew { point: DurablePoint { index, layout, logs: Vec::new() }, ..Anew::default() };
         for (id, mut log) in self.logs {
             assert!(log.last <= index, "entry {} above entry {index}", log.last);
             log.flush(disk)?;

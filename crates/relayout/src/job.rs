@@ -90,7 +90,8 @@ pub fn relayout(
     progress.enter(Stage::Start, 0);
     let place = Place::new(&**disk, &job.to);
     let lock = Lock::look(&**disk, &job.from.dir)?;
-    let mut old = Content::open(disk, &job.from).map_err(|source| refused(&job.from.dir, source))?;
+    let mut old =
+        Content::open(disk, &job.from).map_err(|source| refused(&job.from.dir, source))?;
     let lanes = job.lanes.unwrap_or_else(|| old.layout().lanes());
     let layout = Layout::new(lanes, job.shards).ok_or(RelayoutError::Layout)?;
     let found = place.look()?;
@@ -108,11 +109,9 @@ pub fn relayout(
         }
         // For whoever wants to look.
         Err(differs @ RelayoutError::Differs { .. }) => Err(differs),
-        Err(first) => Err(match place.clear() {
+        Err(first) => Err(match place.remove() {
             Ok(()) => first,
-            Err(second) => {
-                RelayoutError::Left { first: Box::new(first), second: Box::new(second) }
-            }
+            Err(second) => RelayoutError::Left { first: Box::new(first), second: Box::new(second) },
         }),
     }
 }
@@ -156,6 +155,8 @@ fn make(
         return Err(differs(what));
     }
     let logs = (old.opened.qlog.stats().logs, new.opened.qlog.stats().logs);
+    // The doctor has one of its own.
+    drop(new);
     let doctor = verdict(disk, &target, progress)?;
     Ok((tallies, dead_bytes, logs, doctor))
 }
@@ -223,11 +224,7 @@ fn adopt(
         return Err(taken(format!("does not hold what {} does: {what}", job.from.dir.display())));
     }
     let doctor = verdict(disk, &target, progress)?;
-    if dir == place.to {
-        place.keep_name()?;
-    } else {
-        place.rename()?;
-    }
+    place.adopt(dir)?;
     let logs = (old.opened.qlog.stats().logs, new.opened.qlog.stats().logs);
     Ok(report(Outcome::WasThere, (old, layout), (&tallies, dead_bytes), logs, doctor))
 }

@@ -25,6 +25,6 @@ mod place;
 mod progress;
 
 pub use error::RelayoutError;
-pub use job::{Job, Outcome, OpenStore, Report, relayout};
+pub use job::{Job, OpenStore, Outcome, Report, relayout};
 pub use place::MARK;
 pub use progress::{Progress, Stage};

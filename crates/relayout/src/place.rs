@@ -67,8 +67,18 @@ impl<'d> Place<'d> {
         self.disk.exists(&mark).map_err(RelayoutError::io(&mark, "look for"))
     }
 
+    /// Removes the growing directory of a run that failed.
+    pub(crate) fn remove(&self) -> Result<(), RelayoutError> {
+        self.clear()?;
+        let dir = &self.partial;
+        if self.disk.exists(dir).map_err(RelayoutError::io(dir, "look for"))? {
+            self.disk.remove_dir(dir).map_err(RelayoutError::io(dir, "remove"))?;
+        }
+        Ok(())
+    }
+
     /// Removes what is in the growing directory, the mark last.
-    pub(crate) fn clear(&self) -> Result<(), RelayoutError> {
+    fn clear(&self) -> Result<(), RelayoutError> {
         if self.is_empty(&self.partial)? {
             return Ok(());
         }
@@ -115,9 +125,8 @@ impl<'d> Place<'d> {
         let dir = &self.partial;
         self.disk.create_dir(dir).map_err(RelayoutError::io(dir, "create"))?;
         let mark = dir.join(MARK);
-        let file = self.disk.open(&mark, OpenMode::Truncate);
-        let file = file.map_err(RelayoutError::io(&mark, "create"))?;
-        file.sync_data().map_err(RelayoutError::io(&mark, "sync"))?;
+        // Its name is all it says.
+        self.disk.open(&mark, OpenMode::Truncate).map_err(RelayoutError::io(&mark, "create"))?;
         self.sync(dir)?;
         self.sync(parent(dir))
     }
@@ -129,15 +138,17 @@ impl<'d> Place<'d> {
     }
 
     /// Gives the growing directory, which has no mark any more, its name.
-    pub(crate) fn rename(&self) -> Result<(), RelayoutError> {
+    fn rename(&self) -> Result<(), RelayoutError> {
         let renamed = self.disk.rename(&self.partial, self.to);
         renamed.map_err(RelayoutError::io(self.to, "rename to"))?;
         self.sync(parent(self.to))
     }
 
-    /// Makes a name that is there already durable: the run before may have ended before its sync.
-    pub(crate) fn keep_name(&self) -> Result<(), RelayoutError> {
-        self.sync(parent(self.to))
+    /// Gives what an earlier run has finished under one of the two names its own, durably: that run may have ended
+    /// before any sync.
+    pub(crate) fn adopt(&self, dir: &Path) -> Result<(), RelayoutError> {
+        self.sync(dir)?;
+        if dir == self.to { self.sync(parent(self.to)) } else { self.rename() }
     }
 }
 

@@ -92,6 +92,7 @@ fn node_on(disk: &SimDisk, setup: &Setup, history: &History, now: i64) -> SimNod
 
 #[test]
 fn every_layout_holds_the_same_and_the_work_goes_on_between() {
+    let mut dead_bytes = 0;
     for (variant, seed) in VARIANTS.into_iter().zip(SEED..) {
         let setup = variant.setup;
         let (mut disk, run_before) = variant.run(seed, &|_| {}).unwrap();
@@ -111,6 +112,7 @@ fn every_layout_holds_the_same_and_the_work_goes_on_between() {
             assert!(files(&disk, PARTIAL).is_empty(), "{at}");
             assert_eq!(report.outcome, Outcome::Made, "{at}");
             assert!(report.messages > 0 && report.doctor.is_clean(), "{at}: {report:#?}");
+            dead_bytes += report.dead_bytes;
             disk = switched(&disk);
             let mut node = node_on(&disk, &setup, &history, now);
             assert_eq!(node.qlog().layout(), report.layouts.1, "{at}");
@@ -120,6 +122,7 @@ fn every_layout_holds_the_same_and_the_work_goes_on_between() {
             (history, now) = (node.history.clone(), node.now());
         }
     }
+    assert!(dead_bytes > 0, "nothing was there to be left out");
 }
 
 /// More logs than are kept open, into few and back.
@@ -154,6 +157,35 @@ fn many_logs_become_one_and_one_becomes_many() {
     drop(node_on(&switched(&disk), &setup, &history, now));
 }
 
+/// What a power cut that takes all it can leaves.
+fn durable(disk: &SimDisk) -> u128 {
+    disk.crash_now(&Choice::AllLost).fingerprint()
+}
+
+/// Each sync counts: without it, some power cut after the end leaves something else.
+#[test]
+fn no_sync_is_there_for_nothing() {
+    let directory = make::plain(Shards::None, SEED).unwrap();
+    let job = job(Shards::Count(2), None, 1024);
+    let whole = disk_of(&directory);
+    run(&whole, &job).unwrap();
+    let wanted = whole.fingerprint();
+    let (mut sites, mut idle) = (0, Vec::new());
+    for site in whole.sync_sites() {
+        let disk = disk_of(&directory);
+        disk.drop_sync(&site);
+        run(&disk, &job).unwrap();
+        let is_same = |choice: &Choice| disk.crash_now(choice).fingerprint() == wanted;
+        sites += 1;
+        if disk.choices(SEED).iter().all(is_same) {
+            idle.push(site);
+        }
+    }
+    // That of the store's own name: the whole directory is synced after it.
+    assert_eq!(idle, ["sync_dir new.partial #store_directory"], "of {sites}");
+    assert!(sites > 10, "{sites}");
+}
+
 /// The power fails behind any call, with anything kept of what was not synced: the same run again ends the same.
 #[test]
 fn any_power_cut_and_the_same_run_again_give_the_same_directory() {
@@ -172,10 +204,12 @@ fn any_power_cut_and_the_same_run_again_give_the_same_directory() {
             if !seen.insert(image.fingerprint) {
                 continue;
             }
-            let at = format!("{name} seed {SEED}: cut behind call {} {:?}", image.call, image.choice);
+            let at =
+                format!("{name} seed {SEED}: cut behind call {} {:?}", image.call, image.choice);
             let again = run(&image.disk, &job).unwrap_or_else(|error| panic!("{at}: {error}"));
             assert_eq!(image.disk.fingerprint(), wanted, "{at}");
             assert_eq!((again.digest, again.bytes), (made.digest, made.bytes), "{at}");
+            assert_eq!(durable(&image.disk), wanted, "{at}");
             adopted += u32::from(again.outcome == Outcome::WasThere);
             // And once more, at some call of the second run.
             if rng.below(8) == 0 {
@@ -205,10 +239,15 @@ fn any_failed_call_is_said_and_the_same_run_again_ends_well() {
             disk.fail_call(call, fault);
             if let Err(error) = run(&disk, &job) {
                 let text = error.to_string();
-                assert!(text.contains("/new"), "call {call} {fault:?}: {text}");
+                assert!(
+                    text.contains('/') && text.contains("error"),
+                    "call {call} {fault:?}: {text}"
+                );
             }
-            run(&disk, &job).unwrap_or_else(|error| panic!("behind call {call} {fault:?}: {error}"));
+            run(&disk, &job)
+                .unwrap_or_else(|error| panic!("behind call {call} {fault:?}: {error}"));
             assert_eq!(disk.fingerprint(), wanted, "call {call} {fault:?}");
+            assert_eq!(durable(&disk), wanted, "call {call} {fault:?}");
         }
     }
 }
@@ -308,8 +347,11 @@ fn too_little_room_is_said_before_anything_is_written() {
     assert!(matches!(error, RelayoutError::NoRoom { available: 4096, .. }), "{error}");
     assert!(error.to_string().contains("/new needs "), "{error}");
     assert_eq!((disk.fingerprint(), disk.calls()), (before, 0));
-    let large: Arc<dyn Disk> = Arc::new(Small { disk, available: 4 << 20 });
+    let large: Arc<dyn Disk> = Arc::new(Small { disk: disk.clone(), available: 4 << 20 });
     run_on(&large, &job).unwrap();
+    let RelayoutError::NoRoom { needed, .. } = error else { return };
+    let taken: usize = files(&disk, TO).values().map(Vec::len).sum();
+    assert!(needed >= taken as u64, "{needed} said, {taken} taken");
 }
 
 /// A node comes while the old directory is read, and makes the file that it locks.
