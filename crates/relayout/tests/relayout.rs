@@ -1,5 +1,5 @@
 //! A directory written anew on a simulated disk: it holds the same under every layout, whatever interrupts it.
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,10 @@ use std::sync::Arc;
 use queen_doctor::{StoreKind, Target};
 use queen_io::sim::{Choice, Explorer, SimFault};
 use queen_io::{DirEntry, Disk, DiskFile, OpenMode, SimDisk, Space};
+use queen_record::header::HEADER_LEN;
 use queen_record::ids::Micros;
 use queen_record::layout::Shards;
+use queen_record::record::decode;
 use queen_relayout::{Job, MARK, Outcome, Progress, RelayoutError, Report, relayout};
 use queen_sim::client::{Client, Item};
 use queen_sim::damage::{Directory, make};
@@ -282,6 +284,40 @@ fn what_a_start_refuses_is_not_rewritten() {
     let error = run(&disk, &job).unwrap_err();
     assert!(matches!(error, RelayoutError::Refused { .. }), "{error}");
     assert!(error.to_string().contains(&sealed.display().to_string()), "{error}");
+    assert_eq!(disk.fingerprint(), before);
+}
+
+/// Every checksum holds, but a message is not where it should be.
+#[test]
+fn a_hole_is_named_and_nothing_is_left() {
+    let directory = make::plain(Shards::None, SEED).unwrap();
+    let disk = disk_of(&directory);
+    let index = directory.named(".qidx").next().unwrap();
+    let sealed = index.with_extension("qlog");
+    let mut bytes = directory.files[&sealed].to_vec();
+    let (mut at, mut moved) = (HEADER_LEN, None);
+    while moved.is_none() {
+        let mut record = decode(&bytes[at..]).unwrap();
+        let len = record.total_len();
+        if record.head.kind.is_message() {
+            record.head.base.0 += 1000;
+            let mut again = Vec::new();
+            record.encode(&mut again);
+            moved = Some((record.head.partition, again));
+        } else {
+            at += len;
+        }
+    }
+    let (partition, again) = moved.unwrap();
+    bytes[at..at + again.len()].copy_from_slice(&again);
+    disk.set_contents(&sealed, &bytes);
+    disk.remove(index);
+    let before = disk.fingerprint();
+    let error = run(&disk, &job(Shards::Count(2), None, 1024)).unwrap_err();
+    assert!(matches!(error, RelayoutError::Missing { .. }), "{error}");
+    let text = error.to_string();
+    let log = sealed.parent().unwrap().display().to_string();
+    assert!(text.contains(&log) && text.contains(&format!("({partition})")), "{text}");
     assert_eq!(disk.fingerprint(), before);
 }
 
