@@ -24,7 +24,7 @@ use crate::config::{Environment, Settings};
 use crate::examine::{doctor, lock};
 use crate::watch::watched;
 
-/// Exit code 0: the new directory is there, and was compared with the old one. 1: it is not, and a line says why.
+/// What is made of what.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   queen relayout --from /var/lib/queen/raft --to /var/lib/queen/raft.new --shards 4
@@ -36,7 +36,9 @@ switch are printed. Whatever interrupts it, the same command again begins anew o
 a start, where payloads are encrypted.
 
 With shared logs an entry over many queues is synced in few files; with a log per queue, space comes back queue by queue.
-QUEEN_QLOG_SHARDS chooses only for a directory that a start makes.")]
+QUEEN_QLOG_SHARDS chooses only for a directory that a start makes.
+
+Exit code 0: NEWDIR is there, and was compared with DIR. 1: it is not, and a line says why. 2: the arguments are wrong.")]
 pub(crate) struct Args {
     /// The data directory. Nothing in it is changed.
     #[arg(long, value_name = "DIR")]

@@ -7,6 +7,7 @@ use queen_record::header::{FIRST_SEQ_UNUSED, FileHeader, HEADER_LEN};
 use queen_record::ids::{EntryIndex, Micros};
 
 use crate::file::RamIndex;
+use crate::points::Points;
 use crate::scan::{CHUNK_WHOLE, FileScan, Step, all_zero, read_exact_at};
 use crate::side::index_record;
 
@@ -23,6 +24,8 @@ pub(crate) struct ActiveScan {
     pub(crate) disorder: Option<String>,
     /// Seq and time of the first record.
     pub(crate) first: Option<(EntryIndex, Micros)>,
+    /// Places in it.
+    pub(crate) points: Points,
 }
 
 /// Whether a newest file was made ahead and never used, or not even finished.
@@ -50,6 +53,7 @@ pub(crate) fn scan_file(
     let mut last = EntryIndex(0);
     let mut lowest = first_seq;
     let mut first = None;
+    let mut points = Points::default();
     let bad = loop {
         let here = scan.at();
         match scan.step()? {
@@ -58,18 +62,21 @@ pub(crate) fn scan_file(
                 if seq < lowest {
                     let reason = format!("entry {seq} after entry {lowest}");
                     let disorder = Some(reason);
-                    return Ok(ActiveScan { index, end: here, last, bad: None, disorder, first });
+                    let end = here;
+                    return Ok(ActiveScan { index, end, last, bad: None, disorder, first, points });
                 }
                 last = seq;
                 lowest = seq;
                 first.get_or_insert((seq, record.head.created));
                 if let Some(entry) = index_record(at, &record) {
                     index.insert(&entry);
+                } else {
+                    points.add(seq, at + record.total_len() as u64);
                 }
             }
             Step::End => break None,
             Step::Bad(error) => break Some(error.to_string()),
         }
     };
-    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None, first })
+    Ok(ActiveScan { index, end: scan.at(), last, bad, disorder: None, first, points })
 }

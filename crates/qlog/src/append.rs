@@ -19,6 +19,7 @@ use crate::error::Fault;
 use crate::file::{FileIndex, LogFile, RamIndex};
 use crate::log::{Log, Mark, SealedLen, Tail};
 use crate::names::{Ext, file_path, log_dir};
+use crate::points::Points;
 use crate::shared::{EntryWrite, Qlog, Shared};
 use crate::stats::add;
 
@@ -62,6 +63,10 @@ impl Qlog {
             touched.push(id);
         }
         if let Some(entry) = group.last() {
+            let mut terms = shared.terms.lock();
+            for entry in group {
+                terms.add(entry.index, entry.term);
+            }
             shared.appended.store(entry.index.0, Ordering::SeqCst);
         }
         add(&shared.counters.groups, 1);
@@ -191,6 +196,7 @@ impl Shared {
             for (index, end) in &share.marks {
                 tail.last = *index;
                 tail.marks.push_back(Mark { index: *index, number, end: start + end });
+                tail.points.add(*index, start + end);
             }
             self.zeros_ahead(&tail)
         };
@@ -414,6 +420,7 @@ fn make_current(log: &Log, number: u64, first: EntryIndex, durable: bool) {
     tail.end = HEADER_LEN as u64;
     tail.allocated = HEADER_LEN as u64;
     tail.dropped = 0;
+    tail.points = Points::default();
     tail.start_durable = durable;
     tail.oldest = None;
 }

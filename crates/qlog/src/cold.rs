@@ -59,10 +59,10 @@ impl Qlog {
         found
     }
 
-    /// Whether the last written point covers all that the log holds.
+    /// Whether the last written point covers all that the log holds, and nothing of it is above the floor.
     pub fn is_covered(&self, log: LogId) -> bool {
         let log = self.shared.log(log);
-        log.is_some_and(|log| log.tail.lock().last <= self.shared.written_index())
+        log.is_some_and(|log| log.tail.lock().last <= self.shared.reclaimable())
     }
 
     /// Partition and first offset of message records of a sealed file, spread evenly, at most `count`; and whether its

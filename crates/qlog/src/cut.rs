@@ -95,7 +95,11 @@ impl LogCutting<'_> {
             let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
             let first_seq = if lower { self.next } else { kept.first_seq };
             let scan = scan_file(file, end, first_seq).map_err(Fault::io(&path, "read"))?;
-            log.tail.lock().oldest = scan.first.map(|(_, time)| time);
+            {
+                let mut tail = log.tail.lock();
+                tail.oldest = scan.first.map(|(_, time)| time);
+                tail.points = scan.points;
+            }
             let index = FileIndex::Ram(RwLock::new(scan.index));
             let active = LogFile::new(log.id, number, first_seq, path, index, log.epoch);
             let mut list: Vec<Arc<LogFile>> =

@@ -65,6 +65,20 @@ pub enum ReadError {
         /// What is wrong.
         reason: String,
     },
+    /// An entry that was not appended, or that reclaim took. Above `last` it may come; below `lowest` it never does: whoever
+    /// needs it takes a copy of the state instead.
+    #[error(
+        "entry {index} is not in the logs: {last} is the last that was appended, and what is below {lowest} may have been \
+         reclaimed; whoever needs an older entry takes a copy of the state instead"
+    )]
+    NotThere {
+        /// The entry.
+        index: EntryIndex,
+        /// Above what reclaim may take: entries from here to `last` are there.
+        lowest: EntryIndex,
+        /// Highest entry appended.
+        last: EntryIndex,
+    },
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] Fault),

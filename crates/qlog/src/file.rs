@@ -162,6 +162,8 @@ pub(crate) struct LogFile {
     pub(crate) epoch: u64,
     /// Set before its name goes, or becomes another file's.
     pub(crate) gone: AtomicBool,
+    /// Its bytes if it took another file's place: for a moment the tail has those of the other one.
+    pub(crate) rewritten: Option<u64>,
 }
 
 impl LogFile {
@@ -174,7 +176,19 @@ impl LogFile {
         epoch: u64,
     ) -> Arc<Self> {
         let gone = AtomicBool::new(false);
-        Arc::new(Self { log, number, first_seq, path, index, epoch, gone })
+        Arc::new(Self { log, number, first_seq, path, index, epoch, gone, rewritten: None })
+    }
+
+    /// The file that takes the place of this one.
+    pub(crate) fn replaced(&self, index: FileIndex, epoch: u64, len: u64) -> Arc<Self> {
+        Arc::new(Self {
+            path: self.path.clone(),
+            index,
+            epoch,
+            gone: AtomicBool::new(false),
+            rewritten: Some(len),
+            ..*self
+        })
     }
 
     /// The name of one of its handles.

@@ -13,6 +13,7 @@ use crate::durable::{FileTail, LogTail, Rewriting};
 use crate::file::LogFile;
 use crate::handles::Key;
 use crate::names::Ext;
+use crate::points::Points;
 use crate::reclaim::Replacement;
 
 /// Files ascending by number; the last one is active. Swapped as a whole.
@@ -81,6 +82,8 @@ pub(crate) struct Tail {
     pub(crate) last: EntryIndex,
     /// One per entry above the last durable point, and the one at or below it.
     pub(crate) marks: VecDeque<Mark>,
+    /// Places in the active file.
+    pub(crate) points: Points,
     pub(crate) sealed: Vec<SealedLen>,
     /// Moving average of bytes per sync.
     pub(crate) mean_bytes: u64,
@@ -108,6 +111,7 @@ impl Tail {
             zeros_off: false,
             last: EntryIndex(0),
             marks: VecDeque::new(),
+            points: Points::default(),
             sealed: Vec::new(),
             mean_bytes: 0,
             syncs: 0,

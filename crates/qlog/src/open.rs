@@ -91,6 +91,9 @@ pub(crate) fn open(
         logs: RwLock::new(logs),
         dirty: Mutex::default(),
         appended: AtomicU64::new(durable.index.0),
+        terms: Mutex::default(),
+        truncations: AtomicU64::new(0),
+        truncating: Mutex::default(),
         poison: Mutex::default(),
         recovered: AtomicBool::new(false),
         handles,
@@ -98,6 +101,7 @@ pub(crate) fn open(
         // Files of this opening have epoch 0.
         epochs: AtomicU64::new(1),
         written: AtomicU64::new(durable.index.0),
+        floor: AtomicU64::new(u64::MAX),
         unrecorded: AtomicBool::new(false),
         inventory: Mutex::new(Inventory::new(is_reclaimed)),
         counters: Counters::default(),
@@ -212,6 +216,7 @@ impl Opener<'_> {
             tail.marks.push_back(mark);
         }
         let torn_bytes = if scan.bad.is_some() { active.len - scan.end } else { 0 };
+        tail.points = scan.points;
         let index = FileIndex::Ram(RwLock::new(scan.index));
         files.push(LogFile::new(
             self.id,

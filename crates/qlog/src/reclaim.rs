@@ -6,7 +6,8 @@
 //!
 //! - G1: nothing goes before a written point says that it may be gone; a crash at any place leaves either state, and the
 //!   next start finishes it.
-//! - G2: only files below the log's place in the last written point: all their entries are applied in what the store has.
+//! - G2: only files below the log's place in the last written point: all their entries are applied in what the store has;
+//!   and of these only files that hold nothing above the floor, if one is set: others may still ask for its entries.
 //! - G3: a name that went is synced before a point forgets it.
 //! - G4: a log that is appended to before its directory went stays; behind that it starts anew.
 
@@ -21,7 +22,7 @@ use queen_record::ids::{EntryIndex, LogId};
 use crate::durable::DurablePoint;
 use crate::error::Fault;
 use crate::file::{FileIndex, LogFile};
-use crate::log::{Fate, Log, Retiring, SealedLen};
+use crate::log::{Fate, Log, Retiring, SealedLen, Tail};
 use crate::names::{Ext, dead_dir, file_path, log_dir, rewrite_path};
 use crate::open::remove_sides;
 use crate::retired::remove_dir;
@@ -67,11 +68,21 @@ impl Qlog {
         self.shared.logs.read().range(from..).take(max).map(|(id, _)| *id).collect()
     }
 
-    /// Files of a log that hold nothing above the last written point, and of which nothing is planned; ascending.
+    /// Sees to it that no entry above `index` is reclaimed from now on, even when a written point covers it.
+    ///
+    /// Shape: without a call only written points decide. A floor that rises lets entries go; one that falls does not bring
+    /// back what went, or was planned to go, above it.
+    pub fn set_floor(&self, index: EntryIndex) {
+        self.shared.floor.store(index.0, Ordering::SeqCst);
+    }
+
+    /// Files of a log that hold nothing above the last written point and the floor, and of which nothing is planned;
+    /// ascending.
     pub fn cold_files(&self, log: LogId) -> Vec<ColdFile> {
         let Some(log) = self.shared.log(log) else { return Vec::new() };
+        let files = log.files();
         let tail = log.tail.lock();
-        let floor = tail.floor(self.shared.written_index());
+        let floor = self.shared.cold_below(&files, &tail);
         let cold = tail.sealed.iter().take_while(|file| file.number < floor);
         let idle = cold.filter(|file| file.fate == Fate::Stays && !file.bare);
         idle.map(|file| ColdFile { number: file.number, len: file.len }).collect()
@@ -80,8 +91,9 @@ impl Qlog {
     /// Plans the removal of cold files; how many of `numbers` were.
     pub fn plan_unlink(&self, log: LogId, numbers: &[u64]) -> u64 {
         let Some(log) = self.shared.log(log) else { return 0 };
+        let files = log.files();
         let mut tail = log.tail.lock();
-        let floor = tail.floor(self.shared.written_index());
+        let floor = self.shared.cold_below(&files, &tail);
         let mut planned = 0;
         for file in &mut tail.sealed {
             let idle = file.number < floor && file.fate == Fate::Stays && !file.bare;
@@ -96,14 +108,15 @@ impl Qlog {
         planned
     }
 
-    /// Plans the removal of a log whose last entry is `last`, which the last written point covers.
+    /// Plans the removal of a log whose last entry is `last`, which the last written point covers and which is not above the
+    /// floor.
     ///
     /// `false` when it has sealed files, or was appended to.
     pub fn plan_retire(&self, log: LogId, last: EntryIndex) -> bool {
         let Some(log) = self.shared.log(log) else { return false };
         let mut tail = log.tail.lock();
         let marked = tail.marks.back().is_some_and(|mark| mark.index == last);
-        let fits = tail.last == last && last <= self.shared.written_index() && marked;
+        let fits = tail.last == last && last <= self.shared.reclaimable() && marked;
         if !fits || !tail.sealed.is_empty() || !tail.leaving.is_empty() || tail.retiring.is_some() {
             return false;
         }
@@ -121,6 +134,7 @@ impl Qlog {
     pub fn point_written(&self, point: &DurablePoint) {
         let shared = &self.shared;
         shared.written.fetch_max(point.index.0, Ordering::SeqCst);
+        shared.terms.lock().forget_below(point.index);
         shared.inventory.lock().keep(&*shared.disk, &shared.options.dir, point);
         for said in &point.logs {
             if said.doomed.is_empty() && said.rewriting.is_empty() && !said.retired {
@@ -162,6 +176,25 @@ impl Shared {
     /// The index of the last point that the store has.
     pub(crate) fn written_index(&self) -> EntryIndex {
         EntryIndex(self.written.load(Ordering::SeqCst))
+    }
+
+    /// Entries above this one are kept.
+    pub(crate) fn reclaimable(&self) -> EntryIndex {
+        let floor = EntryIndex(self.floor.load(Ordering::SeqCst));
+        self.written_index().min(floor)
+    }
+
+    /// Files of a log below this number hold nothing above the last written point and the floor.
+    pub(crate) fn cold_below(&self, files: &[Arc<LogFile>], tail: &Tail) -> u64 {
+        let floor = EntryIndex(self.floor.load(Ordering::SeqCst));
+        let covered = tail.floor(self.written_index());
+        if floor >= self.written_index() {
+            return covered;
+        }
+        // No record is as high as the first seq of the next file.
+        let next = files.partition_point(|file| file.first_seq <= floor.next());
+        let kept = next.checked_sub(1).and_then(|place| files.get(place));
+        covered.min(kept.map_or(0, |file| file.number))
     }
 
     fn carry_out_log(&self, log: &Arc<Log>, done: &mut Reclaimed) -> Result<(), Fault> {
@@ -260,14 +293,15 @@ impl Shared {
             let _swap = log.swap.lock();
             let files = log.files();
             let Some(old) = files.iter().find(|file| file.number == number) else { return Ok(()) };
+            // Whoever opens the name from here on may meet the other file.
+            old.gone.store(true, Ordering::SeqCst);
             for ext in [Ext::Index, Ext::Hashes, Ext::Log] {
                 let path = file_path(&log.dir, number, ext);
                 let from = rewrite_path(&log.dir, number, ext);
                 self.disk.rename(&from, &path).map_err(Fault::io(&path, "rename to"))?;
             }
-            let (path, index) = (old.path.clone(), FileIndex::Side(new.index));
-            let epoch = self.next_epoch();
-            log.replace(&LogFile::new(log.id, number, old.first_seq, path, index, epoch));
+            let index = FileIndex::Side(new.index);
+            log.replace(&old.replaced(index, self.next_epoch(), new.len));
             self.let_go(old);
         }
         {

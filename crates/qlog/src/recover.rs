@@ -15,15 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use queen_io::OpenMode;
-use queen_record::hash::checksum;
 use queen_record::header::HEADER_LEN;
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
-use queen_record::record::{EntryBody, EntryPart};
 
 use crate::cut::{Again, LogCutting};
 use crate::error::{Fault, OpenError};
 use crate::log::{Log, Mark};
 use crate::names::{Ext, file_path};
+use crate::parts::{Disagreement, PartHead, join};
 use crate::scan::{CHUNK_MANY, CHUNK_MERGE, FileScan, Step};
 use crate::shared::Shared;
 
@@ -144,7 +143,9 @@ impl Recovery {
                 places.push(place);
             }
             let Some(entry) = self.complete(next, &places)? else { break };
+            let term = entry.term;
             f(entry).map_err(|reason| OpenError::Rejected { index: next, reason })?;
+            self.shared.terms.lock().add(next, term);
             cut.delivered += 1;
             for place in places {
                 let Some(reader) = self.readers.get_mut(place) else { continue };
@@ -174,45 +175,15 @@ impl Recovery {
             }
         }
         parts.sort_by_key(|(log, _)| *log);
-        let Some((_, first)) = parts.first().copied() else { return Ok(None) };
-        let whole = parts.iter().find_map(|(_, part)| match &part.body {
-            Body::Whole(bytes) => Some(bytes),
-            Body::Stub { .. } => None,
-        });
-        let name = whole.map(|bytes| (checksum(bytes), bytes.len() as u64));
-        for (log, part) in &parts {
-            let what = if part.copies != first.copies {
-                Some("copies")
-            } else if part.term != first.term {
-                Some("term")
-            } else if part.now != first.now {
-                Some("time")
-            } else {
-                match (&part.body, whole) {
-                    (Body::Whole(bytes), Some(other)) if bytes != other => Some("bytes"),
-                    (Body::Stub { digest, len }, Some(_))
-                        if name != Some((*digest, u64::from(*len))) =>
-                    {
-                        Some("digest")
-                    }
-                    _ => None,
-                }
-            };
-            if let Some(what) = what {
-                return Err(OpenError::PartsDisagree { index, what, log: *log });
-            }
-        }
-        let count = parts.len() as u64;
-        if count > first.copies {
-            let log = parts.last().map(|(log, _)| *log).unwrap_or_default();
-            return Err(OpenError::PartsDisagree { index, what: "the number of parts", log });
-        }
-        let Some(bytes) = whole.filter(|_| count == first.copies) else { return Ok(None) };
-        Ok(Some(RecoveredEntry {
+        let heads: Vec<(LogId, &PartHead)> =
+            parts.iter().map(|(log, part)| (*log, &part.head)).collect();
+        let joined = join(&heads)
+            .map_err(|Disagreement { what, log }| OpenError::PartsDisagree { index, what, log })?;
+        Ok(joined.map(|(head, bytes)| RecoveredEntry {
             index,
-            term: first.term,
-            now: first.now,
-            bytes: bytes.clone(),
+            term: head.term,
+            now: head.now,
+            bytes: bytes.to_vec(),
             messages: parts.iter().flat_map(|(_, part)| part.messages.iter().copied()).collect(),
         }))
     }
@@ -238,42 +209,14 @@ impl Recovery {
     }
 }
 
-enum Body {
-    Whole(Vec<u8>),
-    Stub { digest: u64, len: u32 },
-}
-
 /// An entry's part in one log, with its messages there.
 struct Part {
-    copies: u64,
-    term: u64,
-    now: Micros,
-    index: EntryIndex,
-    body: Body,
+    head: PartHead,
     messages: Vec<MessageHead>,
     /// Where its first record starts.
     start: (u64, u64),
     /// Where its last record ends.
     end: (u64, u64),
-}
-
-impl Part {
-    fn new(part: &EntryPart<'_>, start: (u64, u64), end: (u64, u64)) -> Self {
-        let body = match part.body {
-            EntryBody::Whole(bytes) => Body::Whole(bytes.to_vec()),
-            EntryBody::Stub { digest, len } => Body::Stub { digest, len },
-        };
-        Self {
-            copies: part.copies,
-            term: part.term,
-            now: part.now,
-            index: part.index,
-            body,
-            messages: Vec::new(),
-            start,
-            end,
-        }
-    }
 }
 
 /// Reads the parts of one log, in order.
@@ -360,8 +303,8 @@ impl PartReader {
                 return Err(order(format!("entry {index} has no part before entry {}", head.seq)));
             }
             let start = open.map_or((number, at), |(_, start)| start);
-            let part = record.entry_part().map(|part| Part::new(&part, start, record_end));
-            let Some(mut part) = part else {
+            let part = record.entry_part().map(|part| PartHead::new(&part));
+            let Some(part) = part else {
                 messages.push(MessageHead {
                     log: self.log.id,
                     partition: head.partition,
@@ -373,18 +316,19 @@ impl PartReader {
                 self.scan = Some(scan);
                 continue;
             };
-            part.messages = std::mem::take(&mut messages);
+            let index = part.index;
+            let messages = std::mem::take(&mut messages);
+            let part = Part { head: part, messages, start, end: record_end };
             open = None;
             self.put_scan(scan);
-            if part.index <= self.durable && self.above == self.durable && !self.recorded {
-                let mark = Mark { index: part.index, number: part.end.0, end: part.end.1 };
+            if index <= self.durable && self.above == self.durable && !self.recorded {
+                let mark = Mark { index, number: part.end.0, end: part.end.1 };
                 self.log.tail.lock().marks.push_back(mark);
                 continue;
             }
-            if part.index <= self.above {
-                return Err(order(format!("entry {} follows entry {}", part.index, self.above)));
+            if index <= self.above {
+                return Err(order(format!("entry {index} follows entry {}", self.above)));
             }
-            let index = part.index;
             self.above = index;
             self.pending = Some(part);
             return Ok(Some(index));
@@ -419,7 +363,7 @@ impl PartReader {
     /// The pending part is part of a complete entry.
     fn delivered(&mut self) {
         if let Some(part) = self.pending.take() {
-            let mark = Mark { index: part.index, number: part.end.0, end: part.end.1 };
+            let mark = Mark { index: part.head.index, number: part.end.0, end: part.end.1 };
             self.log.tail.lock().marks.push_back(mark);
         }
     }
@@ -455,7 +399,7 @@ impl PartReader {
         indexes: &mut BTreeSet<EntryIndex>,
     ) -> Result<(), OpenError> {
         while let Some(part) = self.pending.take() {
-            indexes.insert(part.index);
+            indexes.insert(part.head.index);
             match self.advance(shared) {
                 Ok(_) => {}
                 Err(OpenError::Io(fault)) => return Err(fault.into()),

@@ -1,7 +1,7 @@
 //! Copying the live messages of a sealed file to a file that waits to take its place.
 //!
 //! Records are copied as they are, checksums and seqs included; entry records and stubs are left out: they lie below the
-//! last written point, so no recovery reads them. No lock is held while copying.
+//! last written point, so no recovery reads them, and not above the floor, so nobody else does. No lock is held while copying.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,7 +78,7 @@ impl Qlog {
         };
         outcome.map_err(|error| match error {
             ReadError::Io(fault) => ReadError::Io(shared.poisoned(fault)),
-            damage @ ReadError::Damage { .. } => damage,
+            other => other,
         })
     }
 }
@@ -120,10 +120,11 @@ impl Shared {
         Ok(Rewrite::Planned(new_len))
     }
 
-    /// The length of a sealed file below the last written point of which nothing is planned.
+    /// The length of a cold file of which nothing is planned.
     fn cold_len(&self, log: &Log, number: u64) -> Option<u64> {
+        let files = log.files();
         let tail = log.tail.lock();
-        let floor = tail.floor(self.written_index());
+        let floor = self.cold_below(&files, &tail);
         let mut sealed = tail.sealed.iter();
         let found = sealed.find(|sealed| sealed.number == number)?;
         (number < floor && found.fate == Fate::Stays && !found.bare).then_some(found.len)

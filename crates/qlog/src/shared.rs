@@ -19,6 +19,7 @@ use crate::options::Options;
 use crate::pool::SyncPool;
 use crate::recover::Recovery;
 use crate::stats::{Counters, Stats, add, value};
+use crate::terms::Terms;
 
 /// All logs of one directory. Clones share everything.
 ///
@@ -73,6 +74,12 @@ pub(crate) struct Shared {
     pub(crate) dirty: Mutex<BTreeMap<LogId, EntryIndex>>,
     /// Highest index written.
     pub(crate) appended: AtomicU64,
+    /// Terms of the entries up to it, as far as they are known.
+    pub(crate) terms: Mutex<Terms>,
+    /// Counts the beginnings and ends of truncations: odd while there is one.
+    pub(crate) truncations: AtomicU64,
+    /// Held while entries are truncated. A reader takes it only when it met an error, to tell what is going from damage.
+    pub(crate) truncating: Mutex<()>,
     /// The first failure; while there is one, nothing is written.
     pub(crate) poison: Mutex<Option<String>>,
     pub(crate) recovered: AtomicBool,
@@ -82,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) epochs: AtomicU64,
     /// The index of the last durable point that the store has.
     pub(crate) written: AtomicU64,
+    /// Entries above this one are kept, whatever point is written.
+    pub(crate) floor: AtomicU64,
     /// Whether something is planned that no written point says.
     pub(crate) unrecorded: AtomicBool,
     /// What a start without a store goes by.
@@ -142,6 +151,16 @@ impl Qlog {
         let appended = EntryIndex(self.shared.appended.load(Ordering::SeqCst));
         let first = dirty.values().min();
         first.map_or(appended, |first| EntryIndex(first.0.saturating_sub(1)).min(appended))
+    }
+
+    /// The highest entry that was appended or recovered, and its term.
+    ///
+    /// Shape: index 0 while there was none. The term is `None` while the last entry is the durable point's own, after a
+    /// start or a truncation: the store knows it then, and [`Qlog::entries`] can read it.
+    pub fn last_entry(&self) -> (EntryIndex, Option<u64>) {
+        let terms = self.shared.terms.lock();
+        let last = EntryIndex(self.shared.appended.load(Ordering::SeqCst));
+        (last, terms.of(last))
     }
 
     /// Whether an earlier write or sync failed.

@@ -33,18 +33,23 @@ impl Qlog {
         assert!(shared.recovered.load(Ordering::SeqCst), "truncation before recovery has ended");
         assert!(last >= shared.written_index(), "truncation below the durable point");
         shared.check_poison()?;
-        for log in shared.all_logs() {
-            shared.truncate_log(&log, last).map_err(|fault| shared.poisoned(fault))?;
-        }
+        let _truncating = shared.truncating.lock();
+        // In this order: whoever sees the count that follows does not ask for what goes.
         shared.appended.fetch_min(last.0, Ordering::SeqCst);
-        Ok(())
+        shared.terms.lock().cut(last);
+        shared.truncations.fetch_add(1, Ordering::SeqCst);
+        let done = shared.all_logs().iter().try_for_each(|log| shared.truncate_log(log, last));
+        shared.truncations.fetch_add(1, Ordering::SeqCst);
+        done.map_err(|fault| shared.poisoned(fault))
     }
 }
 
 impl Shared {
     fn truncate_log(&self, log: &Arc<Log>, last: EntryIndex) -> Result<(), Fault> {
         let _writer = log.writer.lock();
-        if log.is_gone() || log.tail.lock().last <= last {
+        // An empty file that an earlier truncation left may be for an entry that is above the next one now.
+        let is_above = log.active().is_some_and(|active| active.first_seq > last.next());
+        if log.is_gone() || (log.tail.lock().last <= last && !is_above) {
             return Ok(());
         }
         // Whoever makes side files of a file that is about to go, or to be written again, ends first.

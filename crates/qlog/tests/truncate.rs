@@ -163,3 +163,32 @@ fn a_power_cut_of_a_truncation_leaves_no_hole() {
         assert!(images > 100, "{images} images");
     }
 }
+
+#[test]
+fn an_empty_file_of_an_earlier_truncation_takes_a_lower_entry() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim);
+    let (qlog, _, _) = reopen(&disk, settings(), &DurablePoint::default()).unwrap();
+    let mut model = Model::default();
+    let both = [(10_000, 1), (10_001, 2)];
+    let write_one = |model: &mut Model, targets: &[(u64, u64)]| {
+        let logs = write(&qlog, &[model.entry(targets, 1, 300, &[])]).unwrap();
+        qlog.sync(&logs).unwrap();
+    };
+    for targets in [&both[..], &both, &both[1..], &both[1..], &both] {
+        write_one(&mut model, targets);
+    }
+    // The first log rolled for entry 5, then lost it; nothing of it is above 3.
+    for last in [4, 3] {
+        qlog.truncate_after(EntryIndex(last)).unwrap();
+        model.truncate(EntryIndex(last));
+    }
+    for _ in 0..4 {
+        write_one(&mut model, &both);
+    }
+    while qlog.background().unwrap() {}
+    assert_reads(&qlog, &model);
+    let (qlog, entries, _) = reopen(&disk, settings(), &DurablePoint::default()).unwrap();
+    assert_entries(&model, EntryIndex(1), &entries);
+    assert_reads(&qlog, &model);
+}

@@ -11,7 +11,7 @@
 //!
 //! - L1: a file is judged by a state that has applied all its entries, so "gone" is never "not yet made".
 //! - L2: dead stays dead: partition numbers are never reused and marks only rise.
-//! - L3: a pass has a ceiling in files, look-ups, time and rewrites, and goes on where the last one stopped.
+//! - L3: a pass has a ceiling in files, look-ups, time and bytes copied, and goes on where the last one stopped.
 #![forbid(unsafe_code)]
 
 pub mod policy;

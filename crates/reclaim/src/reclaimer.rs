@@ -24,6 +24,8 @@ const GROWTH: u32 = 4;
 const GROWTH_MAX: u32 = 64;
 /// Logs listed at once.
 const LOGS: usize = 256;
+/// What a rewrite costs at least, as bytes copied: a file made, its sync, its rename.
+const REWRITE_COST_BYTES: u64 = 256 * 1024;
 /// Records of an active file looked at once.
 const BATCH: usize = 256;
 
@@ -85,7 +87,8 @@ pub struct Reclaimer {
 struct Budget {
     files: u64,
     until_us: i64,
-    rewrites: u32,
+    /// Bytes that rewrites may still copy; the last one may pass it.
+    copy_bytes: u64,
 }
 
 impl Reclaimer {
@@ -123,7 +126,7 @@ impl Reclaimer {
         let mut budget = Budget {
             files: PASS_FILES * u64::from(self.scale),
             until_us: self.clock.monotonic_us() + PASS_US * i64::from(self.scale),
-            rewrites: 1,
+            copy_bytes: self.options.segment_bytes.max(1),
         };
         self.look_at_logs(now, &mut budget, &mut pass)?;
         self.scale = if pass.is_work_left { (self.scale * GROWTH).min(GROWTH_MAX) } else { 1 };
@@ -193,7 +196,7 @@ impl Reclaimer {
         match self.judge(log, file, now, budget, pass) {
             Ok(()) => Ok(()),
             Err(ReadError::Io(fault)) => Err(fault),
-            Err(damage @ ReadError::Damage { .. }) => {
+            Err(damage) => {
                 self.damaged.insert(name);
                 pass.damage.get_or_insert(damage.to_string());
                 Ok(())
@@ -224,19 +227,22 @@ impl Reclaimer {
             return Ok(());
         }
         let mut stands_us = self.options.look_again_us;
-        match self.tally(log, file.number)?.verdict(dead_pct) {
+        let tally = self.tally(log, file.number)?;
+        match tally.verdict(dead_pct) {
             Verdict::Keep | Verdict::Rewrite if stands => return Ok(()),
             Verdict::Unlink => {
                 pass.planned += self.qlog.plan_unlink(log, &[file.number]);
                 self.looks.remove(&name);
                 return Ok(());
             }
-            Verdict::Rewrite if budget.rewrites == 0 => {
+            Verdict::Rewrite if budget.copy_bytes == 0 => {
                 pass.is_work_left = true;
                 return Ok(());
             }
             Verdict::Rewrite => {
-                budget.rewrites -= 1;
+                // What has little left is cheap: a log of small files would otherwise fill faster than it is emptied.
+                let copied = (tally.bytes - tally.dead_bytes).max(REWRITE_COST_BYTES);
+                budget.copy_bytes = budget.copy_bytes.saturating_sub(copied);
                 let known = &self.known;
                 let mut keep = |record: &QidxRecord| {
                     let fate = known.get(&record.partition).copied();

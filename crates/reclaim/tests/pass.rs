@@ -171,6 +171,22 @@ fn a_shared_log_is_rewritten_when_half_of_a_file_is_dead() {
 }
 
 #[test]
+fn files_with_little_left_are_rewritten_several_in_a_pass() {
+    let mut rig = Rig::new(Shards::None, 1024 * 1024);
+    for _ in 0..60 {
+        rig.push(10_000, 1, 200_000);
+        rig.push(10_000, 2, 10);
+    }
+    rig.fake.0.lock().marks.remove(&PartitionId(1));
+    rig.point();
+    rig.pass();
+    rig.point();
+    // Four of a quarter of a file each fit the ceiling of one.
+    assert_eq!(rig.pass().reclaimed.rewrites, 4);
+    assert_eq!(rig.offsets(10_000, 2), (0..60).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_log_goes_with_its_queue_and_stays_without_messages() {
     let mut rig = Rig::new(Shards::None, 1000);
     for _ in 0..9 {

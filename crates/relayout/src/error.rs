@@ -109,7 +109,7 @@ impl From<ReadError> for RelayoutError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Io(fault) => Self::Logs(fault),
-            damage @ ReadError::Damage { .. } => Self::Damaged(damage),
+            other => Self::Damaged(other),
         }
     }
 }

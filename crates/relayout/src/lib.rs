@@ -7,11 +7,11 @@
 //!                                                     opened as a node would, compared, examined by the doctor ──> NEW
 //! ```
 //!
-//! - N1: nothing of the old directory is changed: it is only listed and opened for reading.
-//! - N2: the new directory has its name only when it is whole, durable and verified: what it holds is what the old one
+//! - W1: nothing of the old directory is changed: it is only listed and opened for reading.
+//! - W2: the new directory has its name only when it is whole, durable and verified: what it holds is what the old one
 //!   holds, partition by partition and row by row.
-//! - N3: whatever moment a run is interrupted at, the same run again ends with the same directory.
-//! - N4: only what a run of this made is ever removed: its mark is durable before anything else is made, and goes last.
+//! - W3: whatever moment a run is interrupted at, the same run again ends with the same directory.
+//! - W4: only what a run of this made is ever removed: its mark is durable before anything else is made, and goes last.
 //!
 //! What is left out is what reclaim could have given back: records below their partition's mark, those of deleted
 //! partitions, and entry records, all of which lie below the new point.

@@ -1,5 +1,12 @@
 //! A scripted writer over a few logs, and the list of what it wrote.
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly, and each test binary uses its own part of this"
+)]
+
+pub(crate) mod run;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -90,6 +97,10 @@ impl Model {
 }
 
 pub(crate) fn write(qlog: &Qlog, group: &[Entry]) -> Result<Vec<LogId>, Fault> {
+    write_in_term(qlog, group, 7)
+}
+
+pub(crate) fn write_in_term(qlog: &Qlog, group: &[Entry], term: u64) -> Result<Vec<LogId>, Fault> {
     let hash = |a: &Append| a.texts.iter().map(|t| tx_hash(t)).collect::<Vec<TxHash>>();
     let hashes: Vec<Vec<Vec<TxHash>>> =
         group.iter().map(|e| e.appends.iter().map(hash).collect()).collect();
@@ -110,7 +121,7 @@ pub(crate) fn write(qlog: &Qlog, group: &[Entry]) -> Result<Vec<LogId>, Fault> {
     for (entry, messages) in group.iter().zip(&messages) {
         writes.push(EntryWrite {
             index: entry.index,
-            term: 7,
+            term,
             now: Micros(i64::try_from(entry.index.0).unwrap()),
             bytes: &entry.bytes,
             logs: &entry.logs,
