@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{Environment, Settings, show};
-use crate::{client, examine, logging, node, restore, start};
+use crate::{client, examine, logging, node, relayout, restore, start};
 
 const TEACH: &str = r#"Run one:
 
@@ -45,7 +45,8 @@ Settings are environment variables, read once at start. Those that matter first:
 The directory belongs to one running broker and holds everything: queue logs in qlog/, the store in
 store/. `queen backup --to FILE.tar` copies it while the broker runs, `queen restore` makes a
 directory of that; any other copy only while it is stopped. `queen doctor DIR` examines it then, and changes
-nothing; `queen log dump FILE` and `queen store dump DIR` show what is in it. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
+nothing; `queen log dump FILE` and `queen store dump DIR` show what is in it. `queen relayout` makes a
+second directory of it with another number of shared logs. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
 requested stop, 1 a refused start, or the stop of a node that had failed before; one FATAL line says
 why."#;
 
@@ -75,6 +76,8 @@ enum Command {
     Client(client::Command),
     /// Make a data directory of a backup, and examine it.
     Restore(restore::Args),
+    /// Make a data directory of another one that is at rest, with its queues spread over another number of logs.
+    Relayout(relayout::Args),
     #[command(flatten)]
     Examine(examine::Command),
 }
@@ -85,6 +88,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Some(Command::Client(command)) => return Ok(client::run(&command)),
         Some(Command::Examine(command)) => return Ok(examine::run(&command)),
         Some(Command::Restore(args)) => return Ok(restore::run(&args)),
+        Some(Command::Relayout(args)) => return Ok(relayout::run(&args)),
         None => {
             let environment = Environment::of_process();
             let settings = Settings::read(&environment)?;
@@ -125,5 +129,11 @@ mod tests {
         assert!(Cli::try_parse_from(["queen", "push", "q", "--id", "x"]).is_err());
         assert!(Cli::try_parse_from(["queen", "dlq", "--url", "x", "purge", "q"]).is_ok());
         assert!(Cli::try_parse_from(["queen", "pop", "q", "--from", "start"]).is_err());
+        let relayout = |shards: &str| {
+            Cli::try_parse_from([
+                "queen", "relayout", "--from", "a", "--to", "b", "--shards", shards,
+            ])
+        };
+        assert!(relayout("0").is_ok() && relayout("4096").is_ok() && relayout("4097").is_err());
     }
 }

@@ -7,7 +7,7 @@
 
 pub(crate) mod doctor;
 mod lines;
-mod lock;
+pub(crate) mod lock;
 mod log;
 mod store;
 

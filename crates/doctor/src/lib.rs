@@ -25,4 +25,4 @@ pub use describe::{Described, describe_effect, describe_frame, describe_record, 
 pub use examine::examine;
 pub use progress::{Progress, Stage};
 pub use report::{Figures, Finding, Report, Severity, Verdict};
-pub use start::{StoreKind, Target};
+pub use start::{StoreKind, Target, place, start};

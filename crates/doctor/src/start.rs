@@ -38,18 +38,22 @@ pub struct Target {
 
 impl Target {
     /// The store's directory.
-    pub(crate) fn store_dir(&self) -> PathBuf {
+    pub fn store_dir(&self) -> PathBuf {
         self.dir.join("store")
     }
 
     /// The directory of the logs.
-    pub(crate) fn qlog_dir(&self) -> PathBuf {
+    pub fn qlog_dir(&self) -> PathBuf {
         self.dir.join("qlog")
     }
 }
 
-/// Starts: the steps of a node before it serves, in their order.
-pub(crate) fn start(disk: &Arc<dyn Disk>, target: &Target) -> Result<Opened, StartError> {
+/// Starts: the steps of a node before it serves, in their order. To change nothing, `disk` is a
+/// [`queen_io::ScratchDisk`].
+///
+/// # Errors
+/// Why a node would refuse.
+pub fn start(disk: &Arc<dyn Disk>, target: &Target) -> Result<Opened, StartError> {
     let mut store: Box<dyn Checkpoint> = match target.store {
         StoreKind::Lmdb => Box::new(ImageStore::open(disk.clone(), &target.store_dir())?),
         StoreKind::Plain => Box::new(DiskStore::open(disk.clone(), &target.store_dir())?),
@@ -70,7 +74,7 @@ pub(crate) fn start(disk: &Arc<dyn Disk>, target: &Target) -> Result<Opened, Sta
 }
 
 /// The file and the byte that a refusal names.
-pub(crate) fn place(error: &StartError) -> Option<(&Path, Option<u64>)> {
+pub fn place(error: &StartError) -> Option<(&Path, Option<u64>)> {
     match error {
         StartError::Store(error) => error.path().map(|path| (path, None)),
         StartError::Logs(error) | StartError::Replay(ReplayError::Logs(error)) => error.place(),

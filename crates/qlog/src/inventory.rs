@@ -122,10 +122,26 @@ fn start(is_whole: bool, logs: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether it was written.
-fn write(disk: &dyn Disk, dir: &Path, mut bytes: Vec<u8>) -> bool {
+/// Says in a new directory that its logs were never whole. Its name is not synced.
+pub(crate) fn write_over(disk: &dyn Disk, dir: &Path) -> Result<(), Fault> {
+    let path = dir.join(FILES);
+    let tmp = path.with_extension("tmp");
+    let file = disk.open(&tmp, OpenMode::Truncate).map_err(Fault::io(&tmp, "create"))?;
+    let bytes = summed(start(false, 0));
+    file.write_all_at(&bytes, 0).map_err(Fault::io(&tmp, "write"))?;
+    file.sync_data().map_err(Fault::io(&tmp, "sync"))?;
+    disk.rename(&tmp, &path).map_err(Fault::io(&path, "rename to"))
+}
+
+fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = checksum(&bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Whether it was written.
+fn write(disk: &dyn Disk, dir: &Path, bytes: Vec<u8>) -> bool {
+    let bytes = summed(bytes);
     let path = dir.join(FILES);
     let tmp = path.with_extension("tmp");
     let written = disk

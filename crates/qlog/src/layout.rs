@@ -100,6 +100,15 @@ fn create(
     Ok(layout)
 }
 
+/// Writes the files of a layout into a directory that has none.
+pub(crate) fn write_new(disk: &dyn Disk, dir: &Path, layout: Layout) -> Result<(), Fault> {
+    let shards = layout.shards().number();
+    if shards > 0 {
+        write(disk, dir, SHARDS, shards)?;
+    }
+    write(disk, dir, LANES, layout.lanes())
+}
+
 fn read(disk: &dyn Disk, dir: &Path, name: &str) -> Result<Option<u32>, OpenError> {
     let path = dir.join(name);
     if !disk.exists(&path).map_err(Fault::io(&path, "look for"))? {

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod anew;
 mod append;
 mod appends;
 mod background;
@@ -36,6 +37,7 @@ mod hashes;
 mod inventory;
 mod layout;
 mod log;
+mod merged;
 mod names;
 mod open;
 mod options;
@@ -58,11 +60,13 @@ mod terms;
 mod truncate;
 pub mod walk;
 
+pub use anew::{Anew, AnewLogs};
 pub use cold::ActiveFile;
 pub use durable::{DurablePoint, FileTail, LogTail, PointError, Rewriting};
 pub use entries::{EntryReader, StoredEntry, StoredMessage};
 pub use error::{Fault, OpenError, ReadError};
 pub use hashes::{FoundHash, HashSink};
+pub use merged::{Merged, MergedRecord};
 pub use options::Options;
 pub use places::Place;
 pub use read::{ReadLimit, SeqRange, StoredRecord};

@@ -44,6 +44,12 @@ impl FileScan {
         self.at
     }
 
+    /// The `len` bytes at `at` of the record that the last step met.
+    pub(crate) fn bytes(&self, at: u64, len: usize) -> &[u8] {
+        let skip = usize::try_from(at.saturating_sub(self.buf_at)).unwrap_or(usize::MAX);
+        self.buf.get(skip..skip.saturating_add(len)).unwrap_or_default()
+    }
+
     /// The next step; after anything but a record the walk stays where it is.
     pub(crate) fn step(&mut self) -> io::Result<Step<'_>> {
         let at = self.at;

@@ -28,6 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("doctor", &["broker", "raft", "qlog", "store", "state", "model", "record", "io"]),
+    ("relayout", &["doctor", "broker", "qlog", "store", "state", "record", "io"]),
     ("http", &["broker", "model", "record"]),
     ("dash", &[]),
     ("bin", EVERYTHING),
@@ -37,8 +38,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// What the program may know.
 const EVERYTHING: &[&str] = &[
-    "http", "dash", "doctor", "broker", "raft", "reclaim", "qlog", "store", "archive", "planner",
-    "state", "model", "record", "io",
+    "http", "dash", "relayout", "doctor", "broker", "raft", "reclaim", "qlog", "store", "archive",
+    "planner", "state", "model", "record", "io",
 ];
 
 /// What the simulation may know.

@@ -97,7 +97,8 @@ pub(crate) fn examine_watched(target: &Target) -> std::io::Result<Report> {
     )
 }
 
-fn state_of(progress: &Progress, elapsed: Duration) -> String {
+/// How far an examination is, as a line.
+pub(crate) fn state_of(progress: &Progress, elapsed: Duration) -> String {
     let (read, total) = (progress.read_bytes() >> 20, progress.total_bytes() >> 20);
     let seconds = elapsed.as_secs();
     match progress.stage() {
@@ -161,7 +162,8 @@ fn without_place(found: &Finding) -> String {
     }
 }
 
-fn document(report: &Report) -> Value {
+/// A report as JSON.
+pub(crate) fn document(report: &Report) -> Value {
     let finding = |found: &Finding| {
         json!({
             "severity": found.severity.name(),

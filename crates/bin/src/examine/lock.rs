@@ -9,7 +9,7 @@ use crate::client::failure::Failure;
 ///
 /// # Errors
 /// When a node is at work, or the directory is none.
-pub(super) fn take(dir: &Path) -> Result<Option<File>, Failure> {
+pub(crate) fn take(dir: &Path) -> Result<Option<File>, Failure> {
     if !dir.is_dir() {
         return Err(Failure::said(format!("{} is not a directory", dir.display())));
     }
@@ -24,7 +24,7 @@ pub(super) fn take(dir: &Path) -> Result<Option<File>, Failure> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(Failure::said(format!(
-            "{} is in use by another process: stop the node first, or examine a copy that was made while it was stopped",
+            "{} is in use by another process: stop the node first, or name a copy that was made while it was stopped",
             dir.display()
         ))),
         Err(std::fs::TryLockError::Error(error)) => {

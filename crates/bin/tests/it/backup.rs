@@ -16,12 +16,12 @@ const BUSY: [(&str, &str); 4] = [
     ("QUEEN_RAFT_TXN_WINDOW_MIN_S", "1"),
 ];
 
-fn to(path: &Path) -> &str {
+pub(crate) fn to(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// Letters that do not repeat.
-fn noise(seed: u32, len: u32) -> String {
+pub(crate) fn noise(seed: u32, len: u32) -> String {
     let letter = |at: u32| {
         let mixed =
             (seed.wrapping_mul(2_654_435_761) ^ at.wrapping_mul(0x9E37_79B9)).rotate_left(13);

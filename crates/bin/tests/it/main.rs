@@ -12,6 +12,7 @@ mod encrypted;
 mod examine;
 mod program;
 mod reads;
+mod relayout;
 mod security;
 mod store_scrub;
 mod tenants;
