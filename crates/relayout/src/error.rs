@@ -18,6 +18,15 @@ pub enum RelayoutError {
         /// The FATAL line of the start.
         source: Box<StartError>,
     },
+    /// The old directory is a member's: what its log holds above the checkpoint the other members decide.
+    #[error(
+        "{} is a member's of a cluster: take the node out of the members, start it empty with another QUEEN_QLOG_SHARDS, and add it again",
+        dir.display()
+    )]
+    Member {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A record of the old directory, or its index, is not what was written.
     #[error("{0}: a damaged directory is not rewritten; restore a backup")]
     Damaged(ReadError),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use queen_broker::StartError;
+use queen_broker::recover::Kind;
 use queen_doctor::{Target, examine};
 use queen_io::Disk;
 use queen_record::hash::checksum;
@@ -90,6 +91,10 @@ pub fn relayout(
     progress.enter(Stage::Start, 0);
     let place = Place::new(&**disk, &job.to);
     let lock = Lock::look(&**disk, &job.from.dir)?;
+    let kind = Kind::of(&**disk, &job.from.dir);
+    if kind.map_err(|source| refused(&job.from.dir, source))? == Kind::Member {
+        return Err(RelayoutError::Member { dir: job.from.dir.clone() });
+    }
     let mut old =
         Content::open(disk, &job.from).map_err(|source| refused(&job.from.dir, source))?;
     let lanes = job.lanes.unwrap_or_else(|| old.layout().lanes());

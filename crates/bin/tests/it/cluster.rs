@@ -171,6 +171,12 @@ fn a_directory_stays_with_the_replicator_that_made_it() {
     let refused = trio::start_alone(&dirs[0], &other).unwrap_err();
     assert!(refused.contains("used by node 1, this is node 7"), "{refused}");
 
+    let to = dirs[0].with_file_name("anew");
+    let (from, to) = (dirs[0].to_str().unwrap(), to.to_str().unwrap());
+    let relayout = crate::queen(&["relayout", "--from", from, "--to", to, "--shards", "2"], &[]);
+    let said = crate::text(&relayout.stderr);
+    assert!(!relayout.status.success() && said.contains("a member's of a cluster"), "{said}");
+
     let local = tempfile::tempdir().unwrap();
     let node = trio::start_alone(local.path(), &[("QUEEN_RAFT_DURABLE_EVERY_MS", "1")]).unwrap();
     node.ask("POST", "/api/v1/push", r#"{"items":[{"queue":"q","payload":1}]}"#);

@@ -136,6 +136,7 @@ impl Served {
 
 fn node_options(dir: PathBuf, space: SpaceLimits) -> NodeOptions {
     NodeOptions {
+        cluster: None,
         reclaim: queen_reclaim::Options::new(MIB),
         encryption_key: None,
         qlog: queen_qlog::Options {
