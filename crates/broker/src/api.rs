@@ -9,6 +9,7 @@ mod depth;
 mod fetch;
 mod groups;
 mod letters;
+mod members;
 mod messages;
 mod overview;
 mod queues;
@@ -37,6 +38,7 @@ pub use groups::{
     GroupOnQueue, GroupPartition, GroupSummary, LaggingCursor, Position, SubscriptionView,
 };
 pub use letters::{LetterRef, LetterSelect, Replay, ReplayEnd, ReplayTo, Seek, SeekTo};
+pub use members::{Member, Members, MembersChange, MembersError};
 pub use messages::{
     ConsumeMode, MESSAGES_DEPTH_MAX, MessageDetail, MessageGroup, MessagePage, MessageQuery,
     MessageRow, MessageStatus, PartitionRef,
@@ -554,4 +556,17 @@ pub trait Api: Reads {
 
     /// The node's state, from memory only.
     fn health(&self) -> Health;
+
+    /// What the node knows of its cluster, from memory only; `None` for a node alone.
+    fn members(&self) -> Option<Members>;
+
+    /// Changes the membership, on the node that leads; goes on when the call is dropped.
+    ///
+    /// # Errors
+    /// [`MembersError`]; with the code `timeout` the change may still be made.
+    fn change_members(
+        &self,
+        change: MembersChange,
+        limit: Duration,
+    ) -> impl Future<Output = Result<(), MembersError>> + Send;
 }

@@ -1,5 +1,7 @@
 //! A node as a member of a cluster: what it tells the replicator of its state, and where calls are served.
 
+mod members;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use queen_state::State;
 
 use crate::api::Place;
 use crate::core::Shared;
+pub(crate) use members::{change_members, members};
 
 /// A leader that a majority has not answered for this long serves nobody: another one may have been elected.
 const QUORUM_AGE_MAX: Duration = Duration::from_millis(1500);
@@ -83,8 +86,8 @@ pub(crate) fn standing(shared: &Shared, applied: u64) -> Standing {
     let (role, reason) = if shared.is_leading() {
         let answers = view.quorum_age.is_none_or(|age| age < QUORUM_AGE_MAX);
         ("leader", (!answers).then(|| "no majority of the voters answers this leader".to_owned()))
-    } else if view.members.is_empty() {
-        let reason = "this node is not yet a member of a cluster: it waits to be added".to_owned();
+    } else if view.members.iter().all(|member| member.node != view.node) {
+        let reason = "this node is no member of its cluster: it waits to be added".to_owned();
         ("learner", Some(reason))
     } else if view.leader.is_none() || view.is_leader {
         ("candidate", Some("there is no leader".to_owned()))

@@ -154,6 +154,7 @@ impl Node {
     ///
     /// # Errors
     /// Any refusal: nothing of the directory was changed but what recovery may change.
+    #[expect(clippy::too_many_lines, reason = "one step after the other")]
     pub fn open(
         options: &NodeOptions,
         parts: NodeParts,
@@ -361,6 +362,7 @@ impl Drop for Node {
 }
 
 /// Where logs and store end.
+#[derive(Clone, Copy)]
 struct Ends {
     last: (EntryIndex, u64),
     durable: (EntryIndex, u64),

@@ -19,9 +19,9 @@ use crate::admission::Admissions;
 
 use crate::api::{
     AckAnswer, AckItem, Admission, Api, Backup, CallError, Claim, Configured, Extended,
-    FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Message, Place,
-    PopAnswer, PopRequest, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
-    TransactionAnswer,
+    FramedClaim, FramedRecord, GroupDeleted, Health, LetterRef, LetterSelect, Members,
+    MembersChange, MembersError, Message, Place, PopAnswer, PopRequest, PushAnswer, PushBatch,
+    PushStatus, Replay, ReplayTo, Seek, Transaction, TransactionAnswer,
 };
 use crate::backup;
 use crate::cipher::Vault;
@@ -324,6 +324,18 @@ impl Api for Broker {
             storage_ready: failed.is_none(),
             reason: failed.or(damaged).or(standing.reason),
         }
+    }
+
+    fn members(&self) -> Option<Members> {
+        cluster::members(&self.shared)
+    }
+
+    async fn change_members(
+        &self,
+        change: MembersChange,
+        limit: Duration,
+    ) -> Result<(), MembersError> {
+        cluster::change_members(&self.shared, change, limit).await
     }
 }
 

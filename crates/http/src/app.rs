@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use hyper::Request;
 use hyper::body::Body;
 use hyper::http::request::Parts;
+use hyper::{HeaderMap, Request, StatusCode};
 use queen_broker::api::{Admission, Api, CallError, Place};
 use queen_record::ids::Tenant;
 use tracing::debug;
@@ -26,7 +26,7 @@ use crate::gate::Gate;
 use crate::options::AppOptions;
 use crate::origin;
 use crate::query::Query;
-use crate::routes::{self, Op, Route};
+use crate::routes::{self, Op, Route, members};
 use crate::stats::{self, HttpStats};
 use crate::tenancy;
 
@@ -38,6 +38,9 @@ const LEADER_WAIT: Duration = Duration::from_secs(8);
 
 /// How long a call that could not be handed on waits before it looks for the leader again.
 const LEADER_LOOK: Duration = Duration::from_millis(50);
+
+/// How long the leader has to say who the members are, before the node that was asked says what it knows.
+const LOOK_MAX: Duration = Duration::from_secs(3);
 
 /// Body of a request that changes nothing, at most: who may only read must not take the room for bodies from who writes.
 const QUESTION_BYTES_MAX: usize = 4 << 20;
@@ -67,6 +70,9 @@ pub(crate) struct Call<'a, A> {
     pub(crate) query: Query<'a>,
     pub(crate) tenant: Tenant,
     pub(crate) bodies: &'a BodyBudget,
+    /// For what is asked of other members, with the caller's own right.
+    pub(crate) forwarder: &'a Forwarder,
+    pub(crate) headers: &'a HeaderMap,
     answers: &'a AnswerBudget,
     taker: &'a Arc<Taker>,
     /// The subject of the caller's token, stamped on what is pushed; never taken from a body.
@@ -143,14 +149,16 @@ impl<A: Api> App<A> {
         B::Error: Display,
     {
         let (parts, body) = request.into_parts();
-        match catch(self.answer(&parts, body, taker, stopping)).await {
+        let found = Route::find(&parts.method, parts.uri.path());
+        let is_membership = found.as_ref().is_ok_and(|route| members::is_about(route.spec.op));
+        match catch(self.answer(&parts, found, body, taker, stopping)).await {
             Ok(Ok(mut answer)) => {
                 answer.body_mut().hold(&self.answers, taker);
                 answer
             }
             Ok(Err(error)) => {
                 debug!(method = %parts.method, path = parts.uri.path(), ?error, "refused");
-                error.into_answer()
+                if is_membership { error.into_not_ok() } else { error }.into_answer()
             }
             Err(_) => ApiError::panicked().into_answer(),
         }
@@ -159,6 +167,7 @@ impl<A: Api> App<A> {
     async fn answer<B>(
         &self,
         parts: &Parts,
+        found: Result<Route, ApiError>,
         body: B,
         taker: &Arc<Taker>,
         stopping: impl Future<Output = ()> + Send,
@@ -167,7 +176,6 @@ impl<A: Api> App<A> {
         B: Body<Data = Bytes> + Send,
         B::Error: Display,
     {
-        let found = Route::find(&parts.method, parts.uri.path());
         // What is no route asks for as much as most are: a stranger does not learn which paths there are.
         let level = found.as_ref().map_or(Level::ReadWrite, |route| route.spec.level);
         let sub = self.admit(parts, level).await?;
@@ -176,8 +184,18 @@ impl<A: Api> App<A> {
         if route.is_change() && !origin::is_own(&parts.headers, &parts.uri) {
             return Err(ApiError::cross_site());
         }
+        members::check_tenant(route.spec.op, tenant)?;
         // Before the body is read: where it goes decides what is done with it.
-        let leader = self.leader(parts, &route, LEADER_WAIT).await?;
+        let wait = members::leader_wait(route.spec.op, parts.uri.query(), LEADER_WAIT);
+        let leader = match route.spec.op {
+            Op::Membership => {
+                if let Some(answer) = self.look(parts, &route).await {
+                    return Ok(answer);
+                }
+                None
+            }
+            _ => self.leader(parts, &route, wait).await?,
+        };
         let most = self.options.body_bytes_max;
         let limit = BodyLimit {
             bytes_max: if route.is_change() { most } else { most.min(QUESTION_BYTES_MAX) },
@@ -208,7 +226,12 @@ impl<A: Api> App<A> {
             }
         };
         if let Some(leader) = leader {
-            if let Some(answer) = self.forward(parts, &route, &body.bytes, leader).await? {
+            let handed = self.forward(parts, &route, &body.bytes, leader).await;
+            let is_membership = members::is_about(route.spec.op);
+            let silent = |error: ApiError| {
+                if is_membership { error.into_leader_silent() } else { error }
+            };
+            if let Some(answer) = handed.map_err(silent)? {
                 return Ok(answer);
             }
             is_admitted = is_write;
@@ -224,12 +247,22 @@ impl<A: Api> App<A> {
             tenant,
             sub,
             bodies: &self.bodies,
+            forwarder: &self.forwarder,
+            headers: &parts.headers,
             answers: &self.answers,
             taker,
         };
         let answer = routes::dispatch(&call, route, body.bytes).await;
         drop((body.room, admission));
         answer
+    }
+
+    /// What the leader answers to a question that this node can answer too; nothing when it does not answer it now.
+    async fn look(&self, parts: &Parts, route: &Route) -> Option<Answer> {
+        let leader = self.leader(parts, route, Duration::ZERO).await.ok().flatten()?;
+        let asked = self.forwarder.forward(parts, Bytes::new(), &leader);
+        let answer = tokio::time::timeout(LOOK_MAX, asked).await.ok()?.ok()?;
+        (answer.status() == StatusCode::OK).then_some(answer)
     }
 
     /// The member that serves this call, when it is not this one.

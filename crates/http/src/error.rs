@@ -28,6 +28,8 @@ enum Shape {
     Pop,
     /// `{"success":false,"error"}`.
     Unsuccessful,
+    /// `{"ok":false,"code","error"}`.
+    NotOk(&'static str),
     /// `{"code":"no_such_route","error","path"}`.
     NoRoute(String),
 }
@@ -76,6 +78,34 @@ impl ApiError {
     /// 404 with `success`.
     pub(crate) fn unsuccessful_missing(text: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, Shape::Unsuccessful, text)
+    }
+
+    /// Any failure of a route about the membership.
+    pub(crate) fn not_ok(status: StatusCode, code: &'static str, text: impl Into<String>) -> Self {
+        let error = Self::new(status, Shape::NotOk(code), text);
+        if status == StatusCode::SERVICE_UNAVAILABLE { error.retry_after(1) } else { error }
+    }
+
+    /// The same of a failure that any route may have, in the words of those about the membership.
+    pub(crate) fn into_not_ok(mut self) -> Self {
+        let Shape::Coded(code) = self.shape else { return self };
+        self.shape = Shape::NotOk(if code == "bad_body" { "bad_request" } else { code });
+        self
+    }
+
+    /// A call that was handed on and has no answer, in those words.
+    pub(crate) fn into_leader_silent(mut self) -> Self {
+        match self.shape {
+            Shape::Coded("retry" | "outcome_unknown") => {
+                self.shape = Shape::NotOk("leader_unreachable");
+            }
+            Shape::Coded("timeout") => {
+                self.shape = Shape::NotOk("timeout");
+                self.status = StatusCode::GATEWAY_TIMEOUT;
+            }
+            _ => {}
+        }
+        self
     }
 
     /// 403: a page of another site asked a browser for this.
@@ -200,6 +230,10 @@ impl ApiError {
             }
             Shape::Unsuccessful => {
                 json.field("success").bool(false).field("error").string(&self.text)
+            }
+            Shape::NotOk(code) => {
+                json.field("ok").bool(false).field("code").string(code);
+                json.field("error").string(&self.text)
             }
             Shape::NoRoute(path) => {
                 json.field("code").string("no_such_route").field("error").string(&self.text);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, ORIGIN, REFERER,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, ORIGIN,
+    REFERER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request, Response, Uri};
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -26,12 +26,12 @@ const FORWARDED: HeaderName = HeaderName::from_static("x-queen-forwarded");
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is not used again: the other side may be closing it.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+const ANSWER_MAX: Duration = Duration::from_mins(2);
 /// Bytes of an answer that is handed back at most; the largest that a node makes are well below.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
 /// Hands calls on to other members.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Forwarder(Client<HttpConnector, Full<Bytes>>);
 
 impl Default for Forwarder {
@@ -88,18 +88,45 @@ impl Forwarder {
             })?;
             Ok((parts, body.to_bytes()))
         };
-        let (answered, body) = match tokio::time::timeout(ANSWER_MAX, asked).await {
-            Ok(answered) => answered?,
-            Err(_) => {
-                let text =
-                    format!("the leader at {address} has not answered within {ANSWER_MAX:?}");
-                return Err(NotForwarded::Unknown(ApiError::unavailable("timeout", text)));
-            }
+        let Ok(answered) = tokio::time::timeout(ANSWER_MAX, asked).await else {
+            let text = format!("the leader at {address} has not answered within {ANSWER_MAX:?}");
+            return Err(NotForwarded::Unknown(ApiError::unavailable("timeout", text)));
         };
+        let (answered, body) = answered?;
         let mut answer = Response::new(AnswerBody::from(body));
         *answer.status_mut() = answered.status;
         *answer.headers_mut() = end_to_end(&answered.headers);
         Ok(answer)
+    }
+}
+
+impl Forwarder {
+    /// Asks the member at `host:port` for something of its own, with the right of whoever sent these headers.
+    ///
+    /// # Errors
+    /// Why there is no answer, for a person.
+    pub(crate) async fn ask(
+        &self,
+        headers: &HeaderMap,
+        address: &str,
+        path: &str,
+        bytes_max: usize,
+    ) -> Result<Bytes, String> {
+        let mut request = Request::new(Full::default());
+        let uri = format!("http://{address}{path}").parse::<Uri>();
+        *request.uri_mut() = uri.map_err(|error| format!("{address} is no address: {error}"))?;
+        if let Some(right) = headers.get(AUTHORIZATION) {
+            request.headers_mut().insert(AUTHORIZATION, right.clone());
+        }
+        request.headers_mut().insert(FORWARDED, HeaderValue::from_static("1"));
+        let answer = self.0.request(request).await;
+        let answer = answer.map_err(|error| format!("{address} cannot be reached: {error}"))?;
+        let (parts, body) = answer.into_parts();
+        if parts.status != StatusCode::OK {
+            return Err(format!("{address} answers {}", parts.status));
+        }
+        let body = Limited::new(body, bytes_max).collect().await;
+        Ok(body.map_err(|error| format!("the answer of {address} broke off: {error}"))?.to_bytes())
     }
 }
 

@@ -15,6 +15,7 @@ mod group_reads;
 mod groups;
 mod health;
 mod lease;
+pub(crate) mod members;
 mod messages;
 mod metrics;
 mod overview;
@@ -22,6 +23,7 @@ mod pop;
 mod positions;
 pub(crate) mod push;
 mod queues;
+mod raft;
 mod shared;
 mod table;
 mod transaction;
@@ -88,7 +90,7 @@ impl Route {
         matches!(
             self.spec.op,
             Op::Health | Op::Metrics | Op::Prometheus | Op::Status | Op::OpenApi | Op::Backup
-        )
+        ) || matches!(self.spec.op, Op::RaftStatus | Op::RaftMembers | Op::RaftLiveness)
     }
 
     /// Whether carrying it out changes something.
@@ -162,6 +164,14 @@ pub(crate) async fn dispatch<A: Api>(
             let group = name();
             groups::delete(call, group, Some(name())).await
         }
+        Op::Membership => members::view(call).await,
+        Op::AddLearner => members::add(call, &body).await,
+        Op::Promote => members::promote(call, &body).await,
+        Op::SetVoters => members::set(call, &body).await,
+        Op::RemoveMember => members::remove(call, &name()).await,
+        Op::RaftStatus => raft::status(call),
+        Op::RaftMembers => raft::members(call).await,
+        Op::RaftLiveness => raft::liveness(call),
         Op::OpenApi => Ok(error::answer(StatusCode::OK, error::JSON, openapi::text())),
         Op::Health => Ok(health::health(call)),
         Op::Metrics => Ok(metrics::json(call)),

@@ -23,7 +23,7 @@ mod types;
 mod wire;
 mod writer;
 
-pub use changes::{Change, LIVE_WITHIN, NotChanged};
+pub use changes::{Change, NotChanged};
 pub use files::{DIR, FilesError, STATE};
 pub(crate) use files::{is_own, own_payload};
 pub use member::{Cluster, MemberView, View};

@@ -66,6 +66,7 @@ fn documented(method: &str, path: &str) -> Level {
     let is_read = is(&["/status"])
         || below(&["/api/v1/status", "/api/v1/analytics", "/api/v1/resources/"])
         || below(&["/api/v1/messages", "/api/v1/consumer-groups", "/api/v1/dlq"])
+        || below(&["/api/v1/raft/"])
         || below(&["/api/v1/traces", "/api/v1/kv", "/api/v1/timers", "/api/v1/ephemeral/queues"]);
     let is_read_by_post = is(&["/api/v1/fetch", "/api/v1/fetch/offsets"])
         || is(&["/api/v1/partitions/changed", "/streams/v1/state/get"])

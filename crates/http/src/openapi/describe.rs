@@ -95,6 +95,30 @@ const SOUGHT: &[(u16, &str, &str)] = &[
     (404, "Unsuccessful", "no such queue or partition"),
 ];
 
+const CHANGE: &[Param] = &[
+    ("timeoutMs", "int", "milliseconds for the change, 1 to 120000, 30000 by default"),
+    ("force", "bool", "the same as in the body"),
+];
+
+const REMOVAL: &[Param] =
+    &[("timeoutMs", "int", "milliseconds for the change, 1 to 120000, 30000 by default")];
+
+const CHANGED: &[(u16, &str, &str)] = &[
+    (200, "{ok: bool, membership: Membership}", "changed, or so already"),
+    (400, "NotOk", "`bad_request`"),
+    (
+        403,
+        "NotOk|Error",
+        "`forbidden`: the request names a tenant; or the token's role does not reach",
+    ),
+    (409, "NotOk", "refused for what the membership is: the code says why"),
+    (501, "NotOk", "`unsupported`: a node alone"),
+    (503, "NotOk", "`no_leader`, `leader_unreachable` or `retry`"),
+    (504, "NotOk", "`timeout`: the change may still be made"),
+];
+
+const NO_CLUSTER: (u16, &str, &str) = (501, "NotOk", "`unsupported`: a node alone");
+
 const SEEK: &str = "{toEnd?: bool, timestamp?: string}";
 const REPLAY: &str = "{queue?: string|null, partition?: string|null}";
 const ACK: &str = "{transactionId: string, partitionId: digits|nat, leaseId?: string|null, consumerGroup?: string|null, status?: string|null, error?: any} | {acknowledgments: Acknowledgment[], consumerGroup?: string|null}";
@@ -480,6 +504,91 @@ pub(crate) const fn describe(op: Op) -> Described {
                 "one page per entry",
             )],
         ),
+        Op::Membership => described(
+            "cluster",
+            "Who belongs to the cluster, as the leader knows it",
+            &[],
+            None,
+            &[
+                (
+                    200,
+                    "{engine: string, membership: Membership}",
+                    "the leader's view, or this node's own",
+                ),
+                (
+                    403,
+                    "NotOk|Error",
+                    "`forbidden`: the request names a tenant; or the token's role does not reach",
+                ),
+                NO_CLUSTER,
+            ],
+        ),
+        Op::AddLearner => described(
+            "cluster",
+            "Adds a node that gets the log and does not vote",
+            REMOVAL,
+            Some(body("{id?: nat, nodeId?: nat, raft: string, http: string}")),
+            CHANGED,
+        ),
+        Op::Promote => described(
+            "cluster",
+            "Makes learners voters",
+            CHANGE,
+            Some(body("{ids?: nat[], id?: nat, nodeId?: nat, force?: bool}")),
+            CHANGED,
+        ),
+        Op::SetVoters => described(
+            "cluster",
+            "Sets who votes; whoever did and is not named leaves",
+            CHANGE,
+            Some(body("{voters: nat[], force?: bool}")),
+            CHANGED,
+        ),
+        Op::RemoveMember => {
+            described("cluster", "Removes a voter or a learner", REMOVAL, None, CHANGED)
+        }
+        Op::RaftStatus => described(
+            "cluster",
+            "The node that is asked",
+            &[],
+            None,
+            &[
+                (
+                    200,
+                    "{*: any}",
+                    "its MemberStatus, and engine, clusterId, self, voters, singleNode",
+                ),
+                NO_CLUSTER,
+            ],
+        ),
+        Op::RaftMembers => described(
+            "cluster",
+            "Every member as it tells of itself, asked at once",
+            &[],
+            None,
+            &[
+                (
+                    200,
+                    "{engine: string, clusterId: string, leaderId: nat|null, term: nat, self: nat, voters: nat[], members: MemberStatus[]}",
+                    "by number; one that does not answer within 1.5 s is unreachable",
+                ),
+                NO_CLUSTER,
+            ],
+        ),
+        Op::RaftLiveness => described(
+            "cluster",
+            "Who answered the leader when",
+            &[],
+            None,
+            &[
+                (
+                    200,
+                    "{engine: string, nodeId: nat, leaderId: nat|null, term: nat, viewAgeMs: nat|null, viewLeaderId: nat|null, members: {nodeId: nat, role: 'voter'|'learner', state: string|null, http: string, raft: string, lastAckMs: nat|null, matchIndex: nat|null, local: bool}[]}",
+                    "from memory; null is what this node does not know",
+                ),
+                NO_CLUSTER,
+            ],
+        ),
         Op::OpenApi => described(
             "node",
             "This description",
@@ -517,6 +626,15 @@ pub(crate) const fn describe(op: Op) -> Described {
 /// Shapes that several operations share.
 pub(crate) const COMPONENTS: &[(&str, &str)] = &[
     ("Error", "{error: string, code?: string, path?: string, leader?: string}"),
+    ("NotOk", "{ok: bool, code: string, error: string}"),
+    (
+        "Membership",
+        "{nodeId: nat, source: 'leader'|'follower', viewAgeMs: nat|null, leader: nat|null, term: nat, voters: nat[], learners: nat[], joint: nat[][]|null, membershipIndex: nat|null, membershipCommitted: bool, changeInFlight: bool, lastLogIndex: nat, committedIndex: nat, liveWithinMs: nat, promoteMaxLag: nat, members: {nodeId: nat, voter: bool, raft: string, http: string, matched: nat|null, lag: nat|null, lastAckMs: nat|null, live: bool}[]}",
+    ),
+    (
+        "MemberStatus",
+        "{nodeId: nat, hostname: string|null, raftAddr: string|null, httpAddr: string|null, role: 'voter'|'learner', state: string, local: bool, reachable: bool, error: string|null, leaderId?: nat|null, term?: nat, lastLogIndex?: nat, committedIndex?: nat, appliedIndex?: nat, durableIndex?: nat, inflight?: nat|null, proposals?: nat|null, log?: {files: nat, bytes: nat}, store?: {*: any}, version?: string, uptimeSeconds?: nat, replication?: {nodeId: nat, matchIndex: nat|null, heartbeatAgeMs: nat|null}[]|null, host?: {*: any}, matchIndex?: nat|null, heartbeatAgeMs?: nat|null, lagEntries?: nat|null}",
+    ),
     ("Unsuccessful", "{success: bool, error: string}"),
     ("PopRefused", "{success: bool, error: string, messages: any[]} | Error"),
     (

@@ -111,6 +111,31 @@ asked for at a time."
             "A page is shorter than `limit` when its messages are large (16 MiB as JSON): go on at `offset` plus the messages that \
 came."
         }
+        Op::Membership => {
+            "Any node answers: one that does not lead asks the leader. When that cannot be done the node answers what it knows \
+itself, `source` is `follower`, nobody is `live` and `viewAgeMs` is the time since a leader called: the sign of a lost \
+majority. `matched` is the last entry that the leader knows a member to hold, `lag` how many it is behind, `live` whether it \
+answered the leader within `liveWithinMs`. `joint` is null, or the sets of voters that must agree while they change."
+        }
+        Op::AddLearner => {
+            "One change at a time, decided by the leader; what is so already is answered 200 and changes nothing. The codes of \
+a refusal are in `docs/cluster.md`.\n\n\
+```json\n{\"id\":3,\"raft\":\"10.0.0.13:7400\",\"http\":\"10.0.0.13:6632\"}\n```"
+        }
+        Op::Promote => {
+            "A learner that is more than `promoteMaxLag` entries behind, holds nothing or does not answer is refused, \
+`learner_behind`; `force` passes over this check and no other.\n\n```json\n{\"ids\":[3]}\n```"
+        }
+        Op::SetVoters => {
+            "Also finishes a change that was left half done (`joint` is set): name the voters that the refusal names."
+        }
+        Op::RaftStatus => {
+            "`state` is `leader`, `follower`, `candidate`, `learner` or `shutdown`. What this version does not measure is `null`."
+        }
+        Op::RaftMembers => {
+            "Answered by the node that is asked, leader or not. A member that does not answer has the `state` `unreachable`, and \
+`error` says why. `matchIndex`, `heartbeatAgeMs` and `lagEntries` are the leader's, `null` without one."
+        }
         _ => "",
     }
 }

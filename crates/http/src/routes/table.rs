@@ -49,6 +49,14 @@ pub(crate) enum Op {
     Changed,
     DeleteGroup,
     DeleteGroupOnQueue,
+    Membership,
+    AddLearner,
+    Promote,
+    SetVoters,
+    RemoveMember,
+    RaftStatus,
+    RaftMembers,
+    RaftLiveness,
     OpenApi,
     Health,
     Metrics,
@@ -125,6 +133,14 @@ pub(crate) static TABLE: &[RouteSpec] = &[
     row("POST", "/api/v1/partitions/changed", Op::Changed, Reads, ReadOnly),
     row("DELETE", "/api/v1/consumer-groups/{group}", Op::DeleteGroup, Changes, Admin),
     row("DELETE", "/api/v1/consumer-groups/{group}/queues/{queue}", Op::DeleteGroupOnQueue, Changes, Admin),
+    row("GET", "/api/v1/system/raft/membership", Op::Membership, Reads, Admin),
+    row("POST", "/api/v1/system/raft/membership/learners", Op::AddLearner, Changes, Admin),
+    row("POST", "/api/v1/system/raft/membership/promote", Op::Promote, Changes, Admin),
+    row("PUT", "/api/v1/system/raft/membership/voters", Op::SetVoters, Changes, Admin),
+    row("DELETE", "/api/v1/system/raft/membership/members/{id}", Op::RemoveMember, Changes, Admin),
+    row("GET", "/api/v1/raft/status", Op::RaftStatus, Reads, ReadOnly),
+    row("GET", "/api/v1/raft/members", Op::RaftMembers, Reads, ReadOnly),
+    row("GET", "/api/v1/raft/liveness", Op::RaftLiveness, Reads, ReadOnly),
     row("GET", "/api/v1/openapi.json", Op::OpenApi, Reads, Public),
     row("GET", "/health", Op::Health, Reads, Public),
     row("GET", "/metrics", Op::Metrics, Reads, Public),
@@ -236,7 +252,9 @@ mod tests {
     fn what_changes_something_asks_for_more_than_reading() {
         for spec in TABLE {
             let may_read = matches!(spec.level, Public | ReadOnly);
-            assert_eq!(may_read, spec.effect == Reads, "{} {}", spec.method, spec.path);
+            // Who the members are is the operator's to know.
+            let is_read = spec.effect == Reads && spec.op != Op::Membership;
+            assert_eq!(may_read, is_read, "{} {}", spec.method, spec.path);
         }
     }
 }

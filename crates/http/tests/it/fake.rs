@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use queen_broker::api::{
     AckAnswer, AckDone, AckItem, Admission, Api, Backup, CallError, Configured, Extended,
-    FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, Place, PopAnswer, PopRequest,
-    PositionSet, PushAnswer, PushBatch, PushStatus, Replay, ReplayTo, Seek, Transaction,
-    TransactionAck, TransactionAnswer,
+    FramedGroup, GroupDeleted, Health, LetterRef, LetterSelect, Members, MembersChange,
+    MembersError, Place, PopAnswer, PopRequest, PositionSet, PushAnswer, PushBatch, PushStatus,
+    Replay, ReplayTo, Seek, Transaction, TransactionAck, TransactionAnswer,
 };
 use queen_model::OptionsPatch;
 use queen_record::ids::{Micros, Offset, Tenant, Uuid};
@@ -87,12 +87,17 @@ pub(crate) struct Fake {
     pub(crate) deleted: Mutex<Vec<String>>,
     pub(crate) groups: Mutex<Vec<(String, Option<String>, bool)>>,
     pub(crate) reads: FakeReads,
+    /// A member of a cluster when there is one; and where calls are served then.
+    pub(crate) members: Mutex<Option<Members>>,
+    pub(crate) place: Mutex<Option<Place>>,
+    pub(crate) changes: Mutex<Vec<(MembersChange, Duration)>>,
+    pub(crate) changed: Mutex<VecDeque<Result<(), MembersError>>>,
     pub(crate) is_stopped: Mutex<bool>,
 }
 
 impl Api for Fake {
     async fn place(&self, _: Duration) -> Place {
-        Place::Here
+        self.place.lock().unwrap().clone().unwrap_or(Place::Here)
     }
 
     async fn admit(&self, bytes: usize) -> Result<Admission, CallError> {
@@ -283,6 +288,19 @@ impl Api for Fake {
         self.seeks.lock().unwrap().push(seek);
         let count = *self.count.lock().unwrap();
         Ok((count > 0).then_some(count))
+    }
+
+    fn members(&self) -> Option<Members> {
+        self.members.lock().unwrap().clone()
+    }
+
+    async fn change_members(
+        &self,
+        change: MembersChange,
+        limit: Duration,
+    ) -> Result<(), MembersError> {
+        self.changes.lock().unwrap().push((change, limit));
+        self.changed.lock().unwrap().pop_front().unwrap_or(Ok(()))
     }
 
     fn health(&self) -> Health {

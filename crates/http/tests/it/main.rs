@@ -13,6 +13,7 @@ mod group_reads;
 mod hostile;
 mod jwks;
 mod life;
+mod members;
 mod node;
 mod offset_reads;
 mod reads;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use queen_record::ids::EntryIndex;
 use tokio::runtime::Runtime;
 
+use super::changes::Rules;
 use super::machine::{Core, Event};
 use super::start::ClusterOptions;
 use super::store::Shared;
@@ -23,16 +24,19 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(3);
 const HAND_OVER_EVERY: Duration = Duration::from_millis(100);
 const HEARD_MAX: Duration = Duration::from_secs(1);
 
+/// A member is live that answered within this many times the least silence before an election.
+const LIVE_ELECTIONS: u32 = 2;
+
 /// A member of a cluster.
 pub struct Cluster {
     node: u64,
     pub(crate) raft: Raft,
     /// Held while a change of the membership runs.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) changing: tokio::sync::Semaphore,
     /// Held by whoever may append entries: the core for a round, or a change of the membership.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
-    /// Entries that a learner may be behind when it becomes a voter.
-    pub(crate) promote_lag_max: u64,
+    /// What changes are held against.
+    pub(crate) rules: Rules,
     core: Core,
     shared: Arc<Shared>,
     ends: Mutex<Option<(Runtime, JoinHandle<()>)>>,
@@ -93,9 +97,22 @@ impl Cluster {
         turn: Arc<tokio::sync::Mutex<()>>,
     ) -> Self {
         let ends = Mutex::new(Some((runtime, writer)));
-        let (node, promote_lag_max) = (options.node, options.promote_lag_max);
-        let changing = tokio::sync::Mutex::default();
-        Self { node, raft, changing, turn, promote_lag_max, core, shared, ends }
+        let rules = Rules {
+            promote_lag_max: options.promote_lag_max,
+            live_within: LIVE_ELECTIONS * options.election,
+        };
+        let changing = tokio::sync::Semaphore::new(1);
+        Self { node: options.node, raft, changing, turn, rules, core, shared, ends }
+    }
+
+    /// Entries that a learner may be behind when it becomes a voter.
+    pub fn promote_lag_max(&self) -> u64 {
+        self.rules.promote_lag_max
+    }
+
+    /// A member that answered the leader within this time is live.
+    pub fn live_within(&self) -> Duration {
+        self.rules.live_within
     }
 
     /// What this member knows now.
@@ -167,6 +184,7 @@ impl Cluster {
 
     /// Gives the lead to the voter that has the most of the log, if this member leads. Blocks until another one leads, or
     /// nobody took it in time.
+    #[expect(clippy::disallowed_methods, reason = "on a thread of its own, between two tries")]
     pub fn hand_over(&self) {
         let Some(runtime) = self.ends.lock().as_ref().map(|(runtime, _)| runtime.handle().clone())
         else {

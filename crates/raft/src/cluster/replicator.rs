@@ -120,7 +120,7 @@ impl ClusterReplicator {
 
     fn take(&mut self, event: Event, steps: &mut Vec<Step>) {
         match event {
-            Event::Entry { index, term, entry } => self.entry(index, term, entry, steps),
+            Event::Entry { index, term, entry } => self.entry(index, term, &entry, steps),
             Event::Own { index, term } => {
                 // It has the place that the plan was made for, as when a change was given up on and came after all.
                 if self.pending.is_some() {
@@ -140,16 +140,16 @@ impl ClusterReplicator {
         self.settle(steps);
     }
 
-    fn entry(&mut self, index: EntryIndex, term: u64, entry: Arc<Entry>, steps: &mut Vec<Step>) {
+    fn entry(&mut self, index: EntryIndex, term: u64, entry: &Arc<Entry>, steps: &mut Vec<Step>) {
         self.seen_term = term;
-        let is_own = self.pending.as_ref().is_some_and(|(_, pending)| Arc::ptr_eq(pending, &entry));
+        let is_own = self.pending.as_ref().is_some_and(|(_, pending)| Arc::ptr_eq(pending, entry));
         if is_own {
             self.pending = None;
         } else {
             // Of another leader, or given up: the plan that is being made does not know it.
             self.lose(steps);
         }
-        let entry = without_payloads(&entry);
+        let entry = without_payloads(entry);
         steps.push(Step::Committed { committed: Committed { index, term, entry }, is_own });
     }
 
