@@ -1,5 +1,6 @@
 //! Three programs that are one broker.
 
+mod members;
 mod trio;
 
 use std::collections::BTreeSet;
@@ -9,9 +10,12 @@ use trio::Trio;
 
 /// Pushes a message through a node until it is taken; its payload is the number.
 fn push(trio: &Trio, node: usize, number: u64) {
-    let body =
-        format!(r#"{{"items":[{{"queue":"q","transactionId":"t{number}","payload":{number}}}]}}"#);
-    trio.ask_until_taken(node, "POST", "/api/v1/push", &body);
+    trio.ask_until_taken(node, "POST", "/api/v1/push", &item(number));
+}
+
+/// A push of one message whose payload is the number.
+fn item(number: u64) -> String {
+    format!(r#"{{"items":[{{"queue":"q","transactionId":"t{number}","payload":{number}}}]}}"#)
 }
 
 /// Everything in the queue, in order, taken and acknowledged through the nodes in turn.

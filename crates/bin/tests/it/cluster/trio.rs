@@ -34,7 +34,7 @@ pub(crate) fn wait_healthy(address: &str) {
     wait(|| call_at(address, "", ("GET", "/health", "")).0 == 200, "the node is not healthy");
 }
 
-fn wait(mut holds: impl FnMut() -> bool, otherwise: &str) {
+pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: &str) {
     let until = Instant::now() + WAIT_MAX;
     while !holds() {
         assert!(Instant::now() < until, "{otherwise}");
@@ -120,7 +120,10 @@ impl Trio {
 
     /// Waits until a node logs a line with this text.
     pub(crate) fn wait_for_line(&mut self, node: usize, text: &str) {
-        self.nodes[node].as_mut().unwrap().wait_for_line(text);
+        let program = self.nodes[node].as_mut().unwrap();
+        if !program.log.iter().any(|line| line.contains(text)) {
+            program.wait_for_line(text);
+        }
     }
 
     /// Stops a node in order; what it logged.
@@ -143,18 +146,10 @@ impl Trio {
         path: &str,
         body: &str,
     ) -> String {
-        let until = Instant::now() + WAIT_MAX;
-        loop {
-            let (status, answer) = self.call(node, method, path, body);
-            if (200..300).contains(&status) {
-                return answer;
-            }
-            assert!(status == 503 && Instant::now() < until, "{method} {path}: {status} {answer}");
-            std::thread::sleep(LOOK_EVERY);
-        }
+        until_taken(&self.http(node), method, path, body)
     }
 
-    fn health(&self, node: usize) -> (u16, Value) {
+    pub(crate) fn health(&self, node: usize) -> (u16, Value) {
         let (status, body) = self.call(node, "GET", "/health", "");
         (status, serde_json::from_str(&body).unwrap())
     }
@@ -215,6 +210,19 @@ impl Trio {
                 _home: home.clone(),
             })
             .collect()
+    }
+}
+
+/// Asks whoever listens there until the cluster takes it. Only for what may be done twice.
+pub(crate) fn until_taken(address: &str, method: &str, path: &str, body: &str) -> String {
+    let until = Instant::now() + WAIT_MAX;
+    loop {
+        let (status, answer) = call_at(address, "", (method, path, body));
+        if (200..300).contains(&status) {
+            return answer;
+        }
+        assert!(status == 503 && Instant::now() < until, "{method} {path}: {status} {answer}");
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
