@@ -226,7 +226,7 @@ impl<A: Api> App<A> {
             }
         };
         if let Some(leader) = leader {
-            let handed = self.forward(parts, &route, &body.bytes, leader).await;
+            let handed = self.forward(parts, &route, &body.bytes, (leader, wait)).await;
             let is_membership = members::is_about(route.spec.op);
             let silent = |error: ApiError| {
                 if is_membership { error.into_leader_silent() } else { error }
@@ -290,9 +290,9 @@ impl<A: Api> App<A> {
         parts: &Parts,
         route: &Route,
         body: &Bytes,
-        mut leader: String,
+        (mut leader, wait): (String, Duration),
     ) -> Result<Option<Answer>, ApiError> {
-        let until = tokio::time::Instant::now() + LEADER_WAIT;
+        let until = tokio::time::Instant::now() + wait;
         loop {
             let refused = match self.forwarder.forward(parts, body.clone(), &leader).await {
                 Ok(answer) => return Ok(Some(answer)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queen_raft::{Change, MemberView, NotChanged, View};
 use queen_record::hash::checksum;
 
-use super::{place, standing};
+use super::{HEARD_MAX, place, standing};
 use crate::api::{Member, Members, MembersChange, MembersError, Place};
 use crate::core::Shared;
 
@@ -18,6 +18,7 @@ pub(crate) fn members(shared: &Shared) -> Option<Members> {
     let serves = place(shared) == Place::Here;
     let view = cluster.view();
     let leads = serves && view.is_leader;
+    let is_heard = view.heard.is_some_and(|age| age < HEARD_MAX);
     let applied = shared.applied.load(Ordering::Relaxed);
     let has_failed = shared.failed.lock().is_some();
     let stats = shared.reader.qlog().stats();
@@ -25,8 +26,8 @@ pub(crate) fn members(shared: &Shared) -> Option<Members> {
         node: view.node,
         role: if has_failed { "stopped" } else { standing(shared, applied).role },
         leads,
-        // A leader that nobody answers is none.
-        leader: view.leader.filter(|leader| leads || *leader != view.node),
+        // A leader that nobody answers is none, nor is one that calls nobody any more.
+        leader: view.leader.filter(|leader| leads || (*leader != view.node && is_heard)),
         term: view.term,
         cluster_id: cluster_id(&view),
         membership: view.membership_index.map(|index| index.0),
