@@ -128,6 +128,9 @@ pub enum StartError {
     /// The encryption key is not the directory's.
     #[error("{0}")]
     Key(#[from] FingerprintError),
+    /// A member's own files refuse.
+    #[error("{0}")]
+    Files(#[from] queen_raft::FilesError),
     /// The cluster refuses.
     #[error("{0}")]
     Cluster(#[from] ClusterError),

@@ -71,6 +71,9 @@ pub fn open(
             foreign.display()
         )));
     }
+    if kind == Kind::Member {
+        queen_raft::check_files(disk.clone(), dir)?;
+    }
     let mut state = State::new();
     let loaded = store.load(&mut |keyspace, key, value| {
         state.load_row(keyspace, key, value).map_err(|error| error.to_string())
