@@ -15,7 +15,7 @@ use queen_raft::{
     ClusterError, ClusterOptions, ClusterParts, LocalReplicator, ReplayError, Replicator,
 };
 use queen_reclaim::{Reclaimer, StateView};
-use queen_record::ids::EntryIndex;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
@@ -217,6 +217,7 @@ impl Node {
                 let ends = Ends {
                     last: (opened.cut.last, opened.last_term),
                     durable: (opened.durable, term),
+                    made: opened.made,
                 };
                 Box::new(join(&shared, cluster, disk.clone(), ends)?)
             }
@@ -367,6 +368,8 @@ impl Drop for Node {
 struct Ends {
     last: (EntryIndex, u64),
     durable: (EntryIndex, u64),
+    /// Partitions made in between.
+    made: Vec<(PartitionId, QueueId, EntryIndex)>,
 }
 
 /// Makes the node a member of its cluster.
@@ -376,7 +379,7 @@ fn join(
     disk: Arc<dyn Disk>,
     ends: Ends,
 ) -> Result<impl Replicator + use<>, ClusterError> {
-    let Ends { last, durable } = ends;
+    let Ends { last, durable, made } = ends;
     // The cluster's handle is a part of what it wakes and stops: neither keeps the other.
     let (waker, failing) = (Arc::downgrade(shared), Arc::downgrade(shared));
     let parts = ClusterParts {
@@ -384,6 +387,7 @@ fn join(
         qlog: shared.reader.qlog().clone(),
         last,
         durable,
+        made,
         owners: Box::new(StateOwners(shared.state.clone())),
         wake: Arc::new(move || {
             if let Some(shared) = waker.upgrade() {

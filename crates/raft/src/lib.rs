@@ -20,7 +20,7 @@ pub use cluster::{
     start,
 };
 pub use local::LocalReplicator;
-pub use replay::{ReplayError, examine, replay};
+pub use replay::{Examined, ReplayError, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]
