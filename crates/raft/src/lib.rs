@@ -16,10 +16,10 @@ use queen_record::ids::{EntryIndex, LogId};
 
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
-    FilesError, Member, MemberView, NotChanged, Owners, STATE, View, start,
+    FilesError, Member, MemberView, NotChanged, Owners, STATE, View, check_files, start,
 };
 pub use local::LocalReplicator;
-pub use replay::{ReplayError, examine, replay};
+pub use replay::{Examined, ReplayError, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]

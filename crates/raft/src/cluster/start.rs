@@ -12,7 +12,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 use queen_io::Disk;
 use queen_qlog::Qlog;
-use queen_record::ids::EntryIndex;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -67,6 +67,8 @@ pub struct ClusterParts {
     pub durable: (EntryIndex, u64),
     /// Whose a partition is.
     pub owners: Box<dyn Owners>,
+    /// Partitions that entries above `durable` make, as [`crate::examine`] found them.
+    pub made: Vec<(PartitionId, QueueId, EntryIndex)>,
     /// Wakes the core thread.
     pub wake: Arc<dyn Fn() + Send + Sync>,
     /// Told once when the node must stop.
@@ -124,7 +126,7 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts { disk, qlog, last, durable, owners, wake, failed } = parts;
+    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed } = parts;
     let files = Files::open(disk, &options.dir)?;
     check_owner(options, &files, durable.0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -142,6 +144,7 @@ pub fn start(
         last: last.max(durable),
         durable,
         owners,
+        made,
         cache_bytes_max: options.cache_bytes_max,
         failed: Box::new({
             let failed = failed.clone();

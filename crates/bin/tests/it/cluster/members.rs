@@ -80,7 +80,7 @@ fn wait_for_voters(trio: &Trio, node: usize, voters: &[u64]) {
             shown["voters"] == json!(voters)
                 && members.iter().all(|member| member["live"] == true && member["lag"] == 0)
         },
-        "the voters do not come to the same entry",
+        || "the voters do not come to the same entry".to_owned(),
     );
 }
 
@@ -114,7 +114,7 @@ fn a_node_that_lost_its_disk_is_replaced_and_can_stand_alone() {
             assert!(status == 200 || answer["code"] == "learner_behind", "{answer}");
             status == 200
         },
-        "the learner does not catch up",
+        || "the learner does not catch up".to_owned(),
     );
     let end = pusher.stop();
     assert!(end > 100);
@@ -142,11 +142,14 @@ fn the_leader_can_be_removed_and_comes_back_as_a_learner_of_the_next() {
     assert!(!left["voters"].as_array().unwrap().contains(&json!(first + 1)), "{left}");
     push(&trio, through, 1);
     trio.wait_for_health(first, 503);
-    wait(|| membership(&trio, through)["source"] == "leader", "the others have not elected");
+    wait(
+        || membership(&trio, through)["source"] == "leader",
+        || "the others have not elected".to_owned(),
+    );
     changed(&trio, through, "POST", "/learners", &at(&trio, first));
     wait(
         || change(&trio, through, "POST", "/promote", &json!({"id": first + 1})).0 == 200,
-        "the learner does not catch up",
+        || "the learner does not catch up".to_owned(),
     );
     wait_for_voters(&trio, through, &[1, 2, 3]);
     push(&trio, first, 2);
@@ -197,7 +200,7 @@ fn what_must_not_be_done_is_refused_with_its_code() {
         let rows = shown["members"].as_array().unwrap().clone();
         rows.iter().any(|row| row["nodeId"] == node + 1 && row["live"] == true)
     };
-    wait(|| !is_live(&trio, third), "a node that is gone stays live");
+    wait(|| !is_live(&trio, third), || "a node that is gone stays live".to_owned());
     let remove = format!("/members/{}", through + 1);
     refuse(&trio, "DELETE", &remove, Value::Null, 409, "no_quorum");
     refuse(&trio, "POST", "/promote?force=true", json!({"ids": [4]}), 409, "no_quorum");
@@ -213,19 +216,25 @@ fn what_must_not_be_done_is_refused_with_its_code() {
 
     // Nobody leads: the node that is asked says what it knows.
     trio.kill(leader);
-    wait(|| membership(&trio, through)["source"] == "follower", "it still has a leader");
+    wait(
+        || membership(&trio, through)["source"] == "follower",
+        || "it still has a leader".to_owned(),
+    );
     let shown = membership(&trio, through);
     assert_eq!(shown["voters"], json!([1, 2, 3]));
     assert!(shown["members"].as_array().unwrap().iter().all(|row| row["live"] == false), "{shown}");
     let age = shown["viewAgeMs"].as_u64().unwrap();
     wait(
         || membership(&trio, through)["viewAgeMs"].as_u64().unwrap() > age,
-        "its age does not grow",
+        || "its age does not grow".to_owned(),
     );
     // Nobody was elected since, so the last one is still tried.
     let path = format!("{remove}?timeoutMs=1");
     refuse(&trio, "DELETE", &path, Value::Null, 503, "leader_unreachable");
-    wait(|| membership(&trio, through)["leader"].is_null(), "who calls nobody still leads");
+    wait(
+        || membership(&trio, through)["leader"].is_null(),
+        || "who calls nobody still leads".to_owned(),
+    );
     trio.restart_stopped();
     wait_for_voters(&trio, through, &[1, 2, 3]);
     trio.stop();
