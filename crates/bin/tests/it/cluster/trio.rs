@@ -41,7 +41,7 @@ pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: impl Fn() -> Stri
     let until = Instant::now() + WAIT_MAX;
     while !holds() {
         assert!(Instant::now() < until, "{}", otherwise());
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::park_timeout(LOOK_EVERY);
     }
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn until_taken(address: &str, method: &str, path: &str, body: &str) -
             return answer;
         }
         assert!(status == 503 && Instant::now() < until, "{method} {path}: {status} {answer}");
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::park_timeout(LOOK_EVERY);
     }
 }
 
