@@ -39,14 +39,16 @@ const REST_MAX: Duration = Duration::from_millis(100);
 /// Scans until the sender of `stopped` is gone or the node takes nothing more.
 pub(crate) fn run(shared: &Shared, mut scanner: Scanner, stopped: &Receiver<()>) {
     loop {
+        // Followers hear of it from the leader.
+        let leads = shared.is_leading();
         let full = shared.proposals_waiting.load(Ordering::Acquire) + SLICE > PROPOSALS_MAX;
-        let rest = if full { FULL_REST } else { until(scanner.next_due(), shared.clock.now()) };
+        let rests = full || !leads;
+        let rest = if rests { FULL_REST } else { until(scanner.next_due(), shared.clock.now()) };
         match stopped.recv_timeout(rest) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
-        // Followers hear of it from the leader.
-        if !full && shared.is_leading() && scan_slice(shared, &mut scanner).is_err() {
+        if !rests && scan_slice(shared, &mut scanner).is_err() {
             return;
         }
     }
