@@ -16,7 +16,8 @@ use queen_record::ids::{EntryIndex, LogId};
 
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
-    FilesError, LIVE_WITHIN, Member, MemberView, NotChanged, Owners, STATE, View, start,
+    FilesError, LIVE_WITHIN, Member, MemberView, NotChanged, Owners, STATE, Snapshot,
+    SnapshotSource, View, load_staged, start,
 };
 pub use local::LocalReplicator;
 pub use replay::{ReplayError, examine, replay};
