@@ -30,7 +30,7 @@ const CALL_MIN: Duration = Duration::from_secs(2);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// Between a snapshot that did not arrive and the next try.
-const SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
+const SNAPSHOT_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a frame holds.
 pub(crate) mod kind {
@@ -254,6 +254,8 @@ impl Peer {
                 Ok(vote) => return Ok(SnapshotResponse::new(vote)),
                 Err(failed) => {
                     tracing::warn!("{failed}");
+                    // The next try costs a copy of the store: not at once.
+                    tokio::time::sleep(SNAPSHOT_PAUSE).await;
                     Unreachable::new(&failed)
                 }
             },
@@ -262,8 +264,6 @@ impl Peer {
                 Unreachable::new(&failed)
             }
         };
-        // The next try costs a copy of the store: not at once.
-        tokio::time::sleep(SNAPSHOT_PAUSE).await;
         Err(StreamingError::Unreachable(failed))
     }
 }

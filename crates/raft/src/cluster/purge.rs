@@ -94,17 +94,18 @@ impl Purge {
         };
         let purged = self.store.state.lock().purged.map_or(0, |purged| purged.index + 1);
         let step = (self.keep / 4).clamp(1, STEP_MAX);
-        let Some(target) = target.filter(|target| target + 1 >= purged + step) else {
-            return Ok(());
-        };
+        let is_worth = |target: &u64| target + 1 >= purged + step;
+        let Some(target) = target.filter(is_worth) else { return Ok(()) };
         let covered = self.raft.metrics().borrow_watched().snapshot.map(|id| id.index);
-        if covered.is_some_and(|covered| covered >= target) {
-            tracing::debug!(index = target + 1, "purge");
-            self.raft.trigger().purge_log(target).await.map_err(Box::new)
-        } else {
-            // It purges only what a snapshot covers: the last checkpoint is one.
-            self.raft.trigger().snapshot().await.map_err(Box::new)
+        // It purges only what a snapshot covers: the last checkpoint is one, once it was told to look.
+        if covered.is_none_or(|covered| covered < target) {
+            self.raft.trigger().snapshot().await.map_err(Box::new)?;
         }
+        if let Some(target) = covered.map(|covered| covered.min(target)).filter(is_worth) {
+            tracing::debug!(index = target + 1, "purge");
+            self.raft.trigger().purge_log(target).await.map_err(Box::new)?;
+        }
+        Ok(())
     }
 
     /// The last entry that this member itself needs no more: both its store and its state are beyond it.

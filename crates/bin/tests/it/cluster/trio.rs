@@ -34,7 +34,7 @@ pub(crate) fn wait_healthy(address: &str) {
     wait(|| call_at(address, "", ("GET", "/health", "")).0 == 200, "the node is not healthy");
 }
 
-fn wait(mut holds: impl FnMut() -> bool, otherwise: &str) {
+pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: &str) {
     let until = Instant::now() + WAIT_MAX;
     while !holds() {
         assert!(Instant::now() < until, "{otherwise}");
@@ -121,6 +121,40 @@ impl Trio {
     /// Waits until a node logs a line with this text.
     pub(crate) fn wait_for_line(&mut self, node: usize, text: &str) {
         self.nodes[node].as_mut().unwrap().wait_for_line(text);
+    }
+
+    /// Waits until a node ends by itself; its exit code and what it logged.
+    pub(crate) fn wait_for_end(&mut self, node: usize) -> (Option<i32>, String) {
+        let (status, log) = self.nodes[node].take().unwrap().end();
+        (status.code(), log.join("\n"))
+    }
+
+    /// The last entry that a node has purged, as the library counts.
+    pub(crate) fn purged(&self, node: usize) -> u64 {
+        let text = std::fs::read_to_string(self.dir(node).join("raft/state.json")).unwrap();
+        let state: Value = serde_json::from_str(&text).unwrap();
+        state["purged"]["index"].as_u64().unwrap_or(0)
+    }
+
+    pub(crate) fn applied(&self, node: usize) -> u64 {
+        self.health(node).1["raft"]["applied"].as_u64().unwrap()
+    }
+
+    /// Bytes of all files of a node's logs.
+    pub(crate) fn log_bytes(&self, node: usize) -> u64 {
+        fn below(dir: &Path) -> u64 {
+            // A file may go while it is looked at.
+            let Ok(names) = std::fs::read_dir(dir) else { return 0 };
+            names
+                .filter_map(Result::ok)
+                .map(|name| match name.metadata() {
+                    Ok(found) if found.is_dir() => below(&name.path()),
+                    Ok(found) => found.len(),
+                    Err(_) => 0,
+                })
+                .sum()
+        }
+        below(&self.dir(node).join("qlog"))
     }
 
     /// Stops a node in order; what it logged.

@@ -12,7 +12,7 @@ use super::{Head, Snapshot, SnapshotSource};
 use crate::cluster::network::{frame, kind, read_frame};
 use crate::cluster::store::Shared;
 use crate::cluster::types::{LogId, Vote, log_id, raft_index};
-use crate::cluster::wire::{HEAD_LEN, Wire};
+use crate::cluster::wire::Wire;
 
 /// Time for a transfer besides that for its bytes, and for an answer.
 const TIME_MIN: Duration = Duration::from_mins(1);
@@ -107,7 +107,6 @@ async fn pieces(
 
 async fn answer<A: Wire>(link: &mut TcpStream, target: u64) -> Result<A, SendError> {
     let broken = |reason: String| SendError::Broken { target, reason };
-    debug_assert!(HEAD_LEN < ANSWER_BYTES_MAX, "a frame fits");
     let read = read_frame(link, ANSWER_BYTES_MAX);
     let read = tokio::time::timeout(TIME_MIN, read).await;
     let read = read.map_err(|_| broken("it does not answer".to_owned()))?;

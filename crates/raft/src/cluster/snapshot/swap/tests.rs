@@ -27,7 +27,7 @@ fn pending() -> Pending {
 
 /// A member with something old, and a snapshot that waits.
 fn member(vote: Option<VoteJson>) -> SimDisk {
-    let disk = SimDisk::new();
+    let disk = Arc::new(SimDisk::new());
     for (name, text) in [
         ("qlog/q0/r00000001.qlog", "old"),
         ("qlog/q9/r00000001.qlog", "old"),
@@ -39,18 +39,10 @@ fn member(vote: Option<VoteJson>) -> SimDisk {
     ] {
         disk.set_contents(&at(name), text.as_bytes());
     }
-    let shared: Arc<dyn Disk> = Arc::new(disk.copy());
-    let files = Files::open(shared.clone(), Path::new(DATA)).unwrap();
+    let files = Files::open(disk.clone(), Path::new(DATA)).unwrap();
     files.write_state(&State { node: 2, vote, ..State::default() }).unwrap();
-    replace_json(&*shared, Path::new(DATA), PENDING, &pending()).unwrap();
-    drop(files);
-    for name in ["raft/state.json", PENDING] {
-        let file = shared.open(&at(name), queen_io::OpenMode::Read).unwrap();
-        let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
-        file.read_at(&mut bytes, 0).unwrap();
-        disk.set_contents(&at(name), &bytes);
-    }
-    disk
+    replace_json(&*disk, Path::new(DATA), PENDING, &pending()).unwrap();
+    disk.copy()
 }
 
 fn load(disk: &SimDisk) -> Option<EntryIndex> {
