@@ -408,8 +408,6 @@ mod tests {
             ("QUEEN_RAFT_DIR", ""),
             ("QUEEN_QLOG_SHARDS", "many"),
             ("QUEEN_HTTP_THREADS", "few"),
-            ("QUEEN_RAFT_REPLICATOR", "openraft"),
-            ("QUEEN_RAFT_REPLICATOR", "raft"),
             ("QUEEN_RAFT_REPLICATOR", "paxos"),
             ("LOG_LEVEL", "queen=loud"),
             ("LOG_LEVEL", "verbose"),
@@ -429,8 +427,47 @@ mod tests {
         ] {
             refused(name, value);
         }
-        let error = read(&[("QUEEN_RAFT_REPLICATOR", "openraft")]).unwrap_err();
-        assert!(error.contains("no cluster replicator"), "{error}");
+    }
+
+    #[test]
+    fn a_member_needs_its_own_name_among_the_peers() {
+        let peers = "1=a:7400/a:6632, 2=b:7400/b:6632,";
+        let member = |id: &str, peers: &str, listen: &str| {
+            read(&[
+                ("QUEEN_RAFT_REPLICATOR", "openraft"),
+                ("QUEEN_RAFT_NODE_ID", id),
+                ("QUEEN_RAFT_PEERS", peers),
+                ("QUEEN_RAFT_LISTEN", listen),
+            ])
+        };
+        let settings = member("2", peers, "").unwrap();
+        assert_eq!(settings.peers.to_string(), "1=a:7400/a:6632,2=b:7400/b:6632");
+        assert_eq!(settings.raft_address().unwrap().unwrap().to_string(), "0.0.0.0:7400");
+        assert!(member("1", "", "").unwrap().raft_address().unwrap().is_none());
+        for (id, peers, listen, word) in [
+            ("3", peers, "", "QUEEN_RAFT_PEERS does not name this node, 3"),
+            ("0", peers, "", "QUEEN_RAFT_NODE_ID"),
+            ("one", peers, "", "QUEEN_RAFT_NODE_ID"),
+            ("1", "1=a:7400", "", "QUEEN_RAFT_PEERS"),
+            ("1", "a:7400/a:6632", "", "QUEEN_RAFT_PEERS"),
+            ("1", "1=a:7400/", "", "QUEEN_RAFT_PEERS"),
+            ("1", "0=a:7400/a:6632", "", "QUEEN_RAFT_PEERS"),
+            ("1", "1=a:7400/a:6632,1=b:7400/b:6632", "", "names node 1 twice"),
+            ("1", peers, "here", "QUEEN_RAFT_LISTEN"),
+        ] {
+            let error = member(id, peers, listen).unwrap_err();
+            assert!(error.contains(word), "{id} {peers} {listen}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_ordinal_is_the_number_at_the_end_of_the_host() {
+        assert_eq!(NodeId::Ordinal.on(Some("queen-0")), Ok(1));
+        assert_eq!(NodeId::Ordinal.on(Some("queen-12")), Ok(13));
+        assert_eq!(NodeId::Number(5).on(None), Ok(5));
+        for host in [None, Some(""), Some("queen"), Some("queen-99999999999999999999")] {
+            assert!(NodeId::Ordinal.on(host).is_err(), "{host:?}");
+        }
     }
 
     #[test]

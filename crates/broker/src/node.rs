@@ -15,7 +15,7 @@ use queen_raft::{
     ClusterError, ClusterOptions, ClusterParts, LocalReplicator, ReplayError, Replicator,
 };
 use queen_reclaim::{Reclaimer, StateView};
-use queen_record::ids::EntryIndex;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use queen_state::Queue;
 use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
@@ -128,6 +128,9 @@ pub enum StartError {
     /// The encryption key is not the directory's.
     #[error("{0}")]
     Key(#[from] FingerprintError),
+    /// A member's own files refuse.
+    #[error("{0}")]
+    Files(#[from] queen_raft::FilesError),
     /// The cluster refuses.
     #[error("{0}")]
     Cluster(#[from] ClusterError),
@@ -214,6 +217,7 @@ impl Node {
                 let ends = Ends {
                     last: (opened.cut.last, opened.last_term),
                     durable: (opened.durable, term),
+                    made: opened.made,
                 };
                 Box::new(join(&shared, cluster, disk.clone(), ends)?)
             }
@@ -363,6 +367,8 @@ impl Drop for Node {
 struct Ends {
     last: (EntryIndex, u64),
     durable: (EntryIndex, u64),
+    /// Partitions made in between.
+    made: Vec<(PartitionId, QueueId, EntryIndex)>,
 }
 
 /// Makes the node a member of its cluster.
@@ -372,7 +378,7 @@ fn join(
     disk: Arc<dyn Disk>,
     ends: Ends,
 ) -> Result<impl Replicator + use<>, ClusterError> {
-    let Ends { last, durable } = ends;
+    let Ends { last, durable, made } = ends;
     // The cluster's handle is a part of what it wakes and stops: neither keeps the other.
     let (waker, failing) = (Arc::downgrade(shared), Arc::downgrade(shared));
     let restarting = Arc::downgrade(shared);
@@ -381,6 +387,7 @@ fn join(
         qlog: shared.reader.qlog().clone(),
         last,
         durable,
+        made,
         owners: Box::new(StateOwners(shared.state.clone())),
         wake: Arc::new(move || {
             if let Some(shared) = waker.upgrade() {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use queen_io::Disk;
 use queen_planner::filter::{Band, DuplicateFilter};
 use queen_qlog::{Cut, DurablePoint, Qlog, ReadError};
-use queen_raft::{examine, replay};
-use queen_record::ids::{EntryIndex, Micros};
+use queen_raft::{Examined, examine, replay};
+use queen_record::ids::{EntryIndex, Micros, PartitionId, QueueId};
 use queen_state::State;
 use queen_store::Checkpoint;
 
@@ -30,6 +30,8 @@ pub struct Opened {
     pub cut: Cut,
     /// The term of the last entry in the logs.
     pub last_term: u64,
+    /// Partitions that entries above the checkpoint make, on a member; they are not applied yet.
+    pub made: Vec<(PartitionId, QueueId, EntryIndex)>,
 }
 
 /// Who wrote a directory.
@@ -71,6 +73,9 @@ pub fn open(
             foreign.display()
         )));
     }
+    if kind == Kind::Member {
+        queen_raft::check_files(disk.clone(), dir)?;
+    }
     let mut state = State::new();
     let loaded = store.load(&mut |keyspace, key, value| {
         state.load_row(keyspace, key, value).map_err(|error| error.to_string())
@@ -95,16 +100,16 @@ pub fn open(
         check_reapplicable(disk, &qlog.dir)?;
     }
     let (qlog, recovery) = Qlog::open(disk.clone(), qlog.clone(), &point)?;
-    let (cut, last_term) = match kind {
+    let (cut, last_term, made) = match kind {
         Kind::Local => {
             let cut = replay(recovery, &mut |index, term, entry| {
                 state.apply(index, term, entry).map_err(|error| error.to_string())
             })?;
-            (cut, state.term())
+            (cut, state.term(), Vec::new())
         }
         Kind::Member => {
-            let (cut, last_term) = examine(recovery)?;
-            (cut, last_term.unwrap_or_else(|| state.term()))
+            let Examined { cut, last_term, made } = examine(recovery)?;
+            (cut, last_term.unwrap_or_else(|| state.term()), made)
         }
     };
     if cut.bytes > 0 {
@@ -126,7 +131,7 @@ pub fn open(
         StartError::Directory(format!("what a backup has staged cannot be removed: {error}"))
     })?;
     let (rows, fresh) = (loaded.rows, loaded.fresh);
-    Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut, last_term })
+    Ok(Opened { state, qlog, durable: point.index, rows, fresh, cut, last_term, made })
 }
 
 /// Without a checkpoint the logs must still begin with their first file: what is missing in front cannot be applied again.

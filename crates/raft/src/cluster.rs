@@ -26,7 +26,7 @@ mod wire;
 mod writer;
 
 pub use changes::{Change, LIVE_WITHIN, NotChanged};
-pub use files::{DIR, FilesError, STATE};
+pub use files::{DIR, FilesError, STATE, check_files};
 pub(crate) use files::{is_own, own_payload};
 pub use member::{Cluster, MemberView, View};
 pub use replicator::ClusterReplicator;

@@ -17,10 +17,10 @@ use queen_record::ids::{EntryIndex, LogId};
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
     FilesError, LIVE_WITHIN, Member, MemberView, NotChanged, Owners, STATE, Snapshot,
-    SnapshotSource, View, load_staged, start,
+    SnapshotSource, View, check_files, load_staged, start,
 };
 pub use local::LocalReplicator;
-pub use replay::{ReplayError, examine, replay};
+pub use replay::{Examined, ReplayError, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]

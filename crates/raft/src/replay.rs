@@ -2,7 +2,8 @@
 
 use queen_model::{Append, Effect, Entry};
 use queen_qlog::{Cut, MessageHead, OpenError, RecoveredEntry, Recovery};
-use queen_record::ids::EntryIndex;
+use queen_record::hash::queue_id;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 
 use crate::cluster::{is_own, own_payload};
 
@@ -34,13 +35,24 @@ pub fn replay(
     Ok(cut)
 }
 
+/// What a member's logs hold above its checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// What was delivered and cut.
+    pub cut: Cut,
+    /// The term of the last entry; `None` when there was none.
+    pub last_term: Option<u64>,
+    /// Partitions that these entries made: the state does not know them until they are applied.
+    pub made: Vec<(PartitionId, QueueId, EntryIndex)>,
+}
+
 /// Checks each recovered entry without applying any, then cuts what is incomplete: which of them are committed, the other
-/// members decide. Returns the term of the last one too; `None` when there was none.
+/// members decide.
 ///
 /// # Errors
 /// As [`replay`].
-pub fn examine(recovery: Recovery) -> Result<(Cut, Option<u64>), ReplayError> {
-    let mut last_term = None;
+pub fn examine(recovery: Recovery) -> Result<Examined, ReplayError> {
+    let (mut last_term, mut made) = (None, Vec::new());
     let cut = recovery.for_each(&mut |recovered| {
         let index = recovered.index;
         last_term = Some(recovered.term);
@@ -51,10 +63,16 @@ pub fn examine(recovery: Recovery) -> Result<(Cut, Option<u64>), ReplayError> {
         }
         let entry = Entry::decode(&recovered.bytes)
             .map_err(|error| format!("entry {index} does not decode: {error}"))?;
+        made.extend(entry.effects.iter().filter_map(|effect| match effect {
+            Effect::PartitionCreate(create) => {
+                Some((create.id, queue_id(create.tenant, &create.queue), index))
+            }
+            _ => None,
+        }));
         check_messages(&entry, &recovered)
             .map_err(|append| format!("entry {index} has no message record for {append}"))
     })?;
-    Ok((cut, last_term))
+    Ok(Examined { cut, last_term, made })
 }
 
 /// Whether every append of the entry has its message record; the error names the one that has not.

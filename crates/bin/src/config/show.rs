@@ -104,6 +104,6 @@ mod tests {
             assert!(markdown().contains(&format!("`{name}`")), "{name}");
             assert!(lines.contains(&format!("{name}=")), "{name}");
         }
-        assert_eq!(areas(&settings).len(), 9);
+        assert_eq!(areas(&settings).len(), 10);
     }
 }

@@ -140,7 +140,7 @@ fn a_node_that_was_away_too_long_is_sent_a_snapshot_and_holds_everything() {
             number += 1;
             trio.purged(leader) > held
         },
-        "the leader keeps what the member lacks",
+        || "the leader keeps what the member lacks".to_owned(),
     );
     trio.restart(away);
     let (code, log) = trio.wait_for_end(away);
@@ -190,7 +190,7 @@ fn what_retention_removed_gives_its_space_back_on_every_node() {
             number += 1;
             (0..3).all(|node| trio.log_bytes(node) < 600_000)
         },
-        "the logs keep what is gone",
+        || "the logs keep what is gone".to_owned(),
     );
     assert_eq!(drain(&trio, &[0, 1, 2]), (0..number).collect::<Vec<u64>>());
     trio.stop();

@@ -176,7 +176,7 @@ async fn health_always_has_a_body() {
     assert_eq!(
         reply.json(),
         json!({"status":"healthy","engine":"raft","version":"1.2.3","raft":{"role":"leader",
-            "leader":true,"term":1,"applied":7,"commit":8,"lag":0,"storageReady":true,
+            "leader":true,"term":1,"applied":7,"commit":8,"lag":1,"storageReady":true,
             "clusterVersion":6,"kinds":6}})
     );
     *node.fake.is_stopped.lock().unwrap() = true;

@@ -159,6 +159,16 @@ impl StoredJson {
     }
 }
 
+/// Whether the files of a member below a data directory can be read.
+///
+/// # Errors
+/// The first that cannot.
+pub fn check_files(disk: Arc<dyn Disk>, data: &Path) -> Result<(), FilesError> {
+    let files = Files { disk, dir: data.join(DIR) };
+    files.state()?;
+    files.membership().map(drop)
+}
+
 /// The files of one member.
 #[derive(Clone)]
 pub(crate) struct Files {

@@ -34,8 +34,14 @@ pub(crate) struct Unknown {
 }
 
 impl Routes {
-    pub(crate) fn new(owners: Box<dyn Owners>, qlog: Qlog) -> Self {
-        Self { owners, qlog, made: BTreeMap::new() }
+    /// `made` are the partitions of entries that stand in the logs and are not applied.
+    pub(crate) fn new(
+        owners: Box<dyn Owners>,
+        qlog: Qlog,
+        made: Vec<(PartitionId, QueueId, EntryIndex)>,
+    ) -> Self {
+        let made = made.into_iter().map(|(id, queue, index)| (id, (queue, index))).collect();
+        Self { owners, qlog, made }
     }
 
     /// The log of each effect of the next entry to be written.

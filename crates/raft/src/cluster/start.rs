@@ -12,7 +12,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 use queen_io::Disk;
 use queen_qlog::Qlog;
-use queen_record::ids::EntryIndex;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -75,6 +75,8 @@ pub struct ClusterParts {
     pub durable: (EntryIndex, u64),
     /// Whose a partition is.
     pub owners: Box<dyn Owners>,
+    /// Partitions that entries above `durable` make, as [`crate::examine`] found them.
+    pub made: Vec<(PartitionId, QueueId, EntryIndex)>,
     /// Wakes the core thread.
     pub wake: Arc<dyn Fn() + Send + Sync>,
     /// Told once when the node must stop.
@@ -136,7 +138,7 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts { disk, qlog, last, durable, owners, wake, failed, restart, snapshots } =
+    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed, restart, snapshots } =
         parts;
     let files = Files::open(disk.clone(), &options.dir)?;
     check_owner(options, &files, durable.0)?;
@@ -155,6 +157,7 @@ pub fn start(
         last: last.max(durable),
         durable,
         owners,
+        made,
         cache_bytes_max: options.cache_bytes_max,
         failed: Box::new({
             let failed = failed.clone();

@@ -21,7 +21,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
 use queen_model::Entry;
 use queen_qlog::{EntryReader, Qlog, StoredEntry};
-use queen_record::ids::EntryIndex;
+use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
@@ -81,6 +81,8 @@ pub(crate) struct StoreParts {
     /// What the store covers.
     pub(crate) durable: Option<LogId>,
     pub(crate) owners: Box<dyn Owners>,
+    /// Partitions that the entries above `durable` make.
+    pub(crate) made: Vec<(PartitionId, QueueId, EntryIndex)>,
     pub(crate) cache_bytes_max: usize,
     /// Told once when nothing can be written any more.
     pub(crate) failed: Box<dyn Fn(String) + Send + Sync>,
@@ -99,7 +101,7 @@ impl Store {
     pub(crate) fn open(
         parts: StoreParts,
     ) -> Result<(Self, std::thread::JoinHandle<()>), FilesError> {
-        let StoreParts { files, qlog, node, last, durable, owners, cache_bytes_max, failed } =
+        let StoreParts { files, qlog, node, last, durable, owners, made, cache_bytes_max, failed } =
             parts;
         let mut state = files.state()?.unwrap_or_default();
         state.floor_v = 1;
@@ -126,7 +128,7 @@ impl Store {
         });
         let (orders, received) = unbounded();
         let hint = files.committed_hint()?;
-        let routes = Routes::new(owners, qlog);
+        let routes = Routes::new(owners, qlog, made);
         let writer = Writer::new(shared.clone(), files.clone(), state, routes, received, failed);
         let thread = std::thread::Builder::new()
             .name("queen-raft-writer".to_owned())

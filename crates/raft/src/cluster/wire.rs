@@ -354,4 +354,4 @@ impl Wire for TransferLeaderRequest<Types> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

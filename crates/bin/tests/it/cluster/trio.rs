@@ -31,13 +31,16 @@ pub(crate) fn start_alone(dir: &Path, settings: &[(&str, &str)]) -> Result<Progr
 }
 
 pub(crate) fn wait_healthy(address: &str) {
-    wait(|| call_at(address, "", ("GET", "/health", "")).0 == 200, "the node is not healthy");
+    wait(
+        || call_at(address, "", ("GET", "/health", "")).0 == 200,
+        || "the node is not healthy".to_owned(),
+    );
 }
 
-pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: &str) {
+pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
     let until = Instant::now() + WAIT_MAX;
     while !holds() {
-        assert!(Instant::now() < until, "{otherwise}");
+        assert!(Instant::now() < until, "{}", otherwise());
         std::thread::sleep(LOOK_EVERY);
     }
 }
@@ -194,7 +197,7 @@ impl Trio {
     }
 
     pub(crate) fn wait_for_health(&self, node: usize, status: u16) {
-        wait(|| self.health(node).0 == status, &format!("health of node {node} is not {status}"));
+        wait(|| self.health(node).0 == status, || format!("health of node {node} is not {status}"));
     }
 
     /// Who leads, once exactly one of those that run says so and is healthy.
@@ -211,7 +214,7 @@ impl Trio {
                 leader = leaders.first().copied().filter(|_| leaders.len() == 1);
                 leader.is_some()
             },
-            "there is no leader",
+            || "there is no leader".to_owned(),
         );
         leader.unwrap()
     }
@@ -231,7 +234,11 @@ impl Trio {
                 let first = applied(&healths[0]);
                 first.0 == 200 && first.1 == first.2 && healths.iter().all(|h| applied(h) == first)
             },
-            "the nodes do not come to the same entry",
+            || {
+                let healths: Vec<_> =
+                    (0..3).map(|node| self.call(node, "GET", "/health", "")).collect();
+                format!("the nodes do not come to the same entry: {healths:?}")
+            },
         );
     }
 

@@ -99,8 +99,9 @@ fn open(dir: &std::path::Path) -> Store {
     let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
     let options = Options { fsync_threads: 0, ..Options::new(dir.join("qlog")) };
     let (qlog, recovery) = Qlog::open(disk.clone(), options, &DurablePoint::default()).unwrap();
-    let (cut, term) = crate::examine(recovery).unwrap();
-    let last = raft_index(cut.last).map(|index| log_id(term.unwrap_or_default(), index));
+    let found = crate::examine(recovery).unwrap();
+    let term = found.last_term.unwrap_or_default();
+    let last = raft_index(found.cut.last).map(|index| log_id(term, index));
     let files = Files::open(disk, dir).unwrap();
     let owners = Box::new(Nobody);
     let failed = Box::new(|reason| panic!("{reason}"));
@@ -111,6 +112,7 @@ fn open(dir: &std::path::Path) -> Store {
         last,
         durable: None,
         owners,
+        made: found.made,
         cache_bytes_max: 300,
         failed,
     };
@@ -215,4 +217,34 @@ fn the_head_of_a_snapshot_reads_back_and_its_pieces_do_not() {
     for end in 0..bytes.len() {
         assert!(Head::decode(Bytes::copy_from_slice(&bytes[..end])).is_err(), "{end} bytes");
     }
+}
+
+/// A partition that an entry of the log made is known after a restart too, before that entry is applied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_knows_the_partitions_of_what_is_not_applied() {
+    let dir = TempDir::new().unwrap();
+    let first = crate::cluster::wire::tests::command();
+    let mut next = (*first.0).clone();
+    next.pid_base = PartitionId(8);
+    next.effects.retain(|effect| matches!(effect, queen_model::Effect::Append(_)));
+    for effect in &mut next.effects {
+        if let queen_model::Effect::Append(append) = effect {
+            append.base.0 += 4;
+        }
+    }
+    next.commands[0].effect_count = 2;
+    let mut store = open(dir.path());
+    append(&mut store, vec![LogEntry::new(log_id(1, 0), Payload::Normal(first.clone()))]).await;
+    drop(store);
+
+    let next = Command(Arc::new(next));
+    let mut store = open(dir.path());
+    append(&mut store, vec![LogEntry::new(log_id(1, 1), Payload::Normal(next.clone()))]).await;
+    drop(store);
+
+    let mut store = open(dir.path());
+    let entries = store.get_log_reader().await.try_get_log_entries(..).await.unwrap();
+    assert_eq!(entries.len(), 2);
+    assert_eq!(entries[0].payload, Payload::Normal(first));
+    assert_eq!(entries[1].payload, Payload::Normal(next));
 }

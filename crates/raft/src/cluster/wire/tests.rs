@@ -6,7 +6,8 @@ use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
 use super::super::network::{frame, read_frame};
 use super::*;
 
-fn command() -> Command {
+/// Makes partition 7 and appends two times two messages.
+pub(crate) fn command() -> Command {
     let append = |base: u64, bytes: &'static [u8], compressed: bool, raw_len: u32| {
         Effect::Append(Append {
             id: PartitionId(7),
