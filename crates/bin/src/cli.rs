@@ -93,7 +93,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             let environment = Environment::of_process();
             let settings = Settings::read(&environment)?;
             logging::start(&settings)?;
-            start::run(&settings, &environment, node::open)?;
+            return start::run(&settings, &environment, node::open);
         }
         Some(Command::Api { markdown: true }) => print(&queen_http::api_markdown())?,
         Some(Command::Api { markdown: false }) => print(&queen_http::api_document())?,

@@ -209,6 +209,10 @@ settings! {
             "How far behind a learner may be to become a voter";
         log_cache_mb: u64 = ["QUEEN_RAFT_LOG_CACHE_MB"], "512", (1, 1 << 20), "MiB",
             "Entries kept in memory for members that are behind; older ones are read from the logs";
+        log_keep: u64 = ["QUEEN_RAFT_LOG_KEEP"], "4096", (0, 1 << 40), "entries",
+            "Entries that are kept although every member that answers has them; a member that lacks older ones is sent a snapshot";
+        purge_hold_s: u64 = ["QUEEN_RAFT_PURGE_HOLD_S"], "600", (1, 31_536_000), "s",
+            "How long a member that does not answer keeps the others from giving back the space of what it lacks";
     }
     "planner" {
         batch_max_cmds: u64 = ["QUEEN_RAFT_BATCH_MAX_CMDS"], "4096", (1, 1 << 20), "commands",

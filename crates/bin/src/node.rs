@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use metrics::{NoopRecorder, Recorder};
 use queen_broker::cycle::CycleLimits;
 use queen_broker::{
-    Broker, BrokerOptions, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace, SpaceLimits,
-    StoreScrubPace,
+    Broker, BrokerOptions, End, Node, NodeOptions, NodeParts, RetentionOptions, ScrubPace,
+    SpaceLimits, StoreScrubPace,
 };
 use queen_http::Gate;
 use queen_io::{RealDisk, SystemClock};
@@ -40,6 +40,10 @@ pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
     let dir = PathBuf::from(&settings.dir);
     make_dir(&dir)?;
     let lock = lock(&dir)?;
+    if settings.replicator != Replicator::Local {
+        let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
+        queen_raft::load_staged(&disk, &dir, settings.node_number()?)?;
+    }
     let store_dir = dir.join("store");
     let lmdb = LmdbOptions::for_disk(&dir)?;
     let parts = NodeParts {
@@ -61,7 +65,7 @@ impl start::Broker for OpenNode {
         gate.open(self.node.api());
     }
 
-    fn must_end(&self) -> impl Future<Output = String> + Send + 'static {
+    fn must_end(&self) -> impl Future<Output = End> + Send + 'static {
         self.node.must_end()
     }
 
@@ -128,6 +132,8 @@ fn cluster(settings: &Settings, dir: &Path) -> anyhow::Result<Option<ClusterOpti
         heartbeat: or(settings.heartbeat_ms, 50, 100),
         election: or(settings.election_ms, 150, 1000),
         promote_lag_max: settings.promote_max_lag,
+        log_keep: settings.log_keep,
+        purge_hold: Duration::from_secs(settings.purge_hold_s),
         cache_bytes_max: usize::try_from(settings.log_cache_mb << 20).unwrap_or(usize::MAX),
     }))
 }

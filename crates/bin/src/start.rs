@@ -10,12 +10,14 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusRecorder;
+use queen_broker::End;
 use queen_broker::api::Api;
 use queen_http::{App, AppOptions, Gate, HttpStats, ServeOptions, SubscribeDefault, serve};
 use tokio::net::{TcpListener, TcpSocket};
@@ -34,6 +36,8 @@ use crate::runtime::{self, Hooks};
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Partitions in a queue's detail at most.
 const PARTITIONS_MAX: usize = 100_000;
+/// Exit code of a node that only has to be started again.
+const RESTART: u8 = 75;
 /// How often the recorder is tended.
 const UPKEEP: Duration = Duration::from_secs(5);
 
@@ -46,7 +50,7 @@ pub(crate) trait Broker {
     fn open(&self, gate: &Gate<Self::Api>);
 
     /// Completes with the reason when nothing that the node holds is to be believed any more.
-    fn must_end(&self) -> impl Future<Output = String> + Send + 'static;
+    fn must_end(&self) -> impl Future<Output = End> + Send + 'static;
 
     /// Answers parked pops empty, now and from now on.
     fn begin_stop(&self);
@@ -70,7 +74,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) address: SocketAddr,
 }
 
-/// Runs a node until a signal stops it.
+/// Runs a node until a signal stops it; 75 when it has to be started again.
 ///
 /// # Errors
 /// The start is refused; the text is that of the FATAL line.
@@ -78,7 +82,7 @@ pub(crate) fn run<B: Broker>(
     settings: &Settings,
     environment: &Environment,
     open: impl FnOnce(&Boot<'_>) -> anyhow::Result<B>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     announce(settings, environment);
     // Before the directory is opened: a wrong key costs no recovery.
     let auth = Auth::open(settings)?;
@@ -119,7 +123,7 @@ impl Node<'_> {
         self,
         open: impl FnOnce(&Boot<'_>) -> anyhow::Result<B>,
         stopped: impl Future<Output = ()>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<ExitCode> {
         let listener = self.runtime.block_on(bind(self.settings))?;
         let address = listener.local_addr().context("the listener has no address")?;
         info!(%address, "listening");
@@ -164,10 +168,13 @@ impl Node<'_> {
                 () = stopped => None,
             }
         });
-        if let Some(reason) = ended {
-            // No last checkpoint: it would write what is damaged.
+        if let Some(end) = ended {
+            // No last checkpoint: it would write what is damaged, or what is replaced at the next start.
             self.runtime.shutdown_background();
-            return Err(anyhow::anyhow!(reason));
+            return match end {
+                End::Damage(reason) => Err(anyhow::anyhow!(reason)),
+                End::Restart(_) => Ok(ExitCode::from(RESTART)),
+            };
         }
         info!("stopping");
         let stopping = Instant::now();
@@ -182,7 +189,7 @@ impl Node<'_> {
         // Said once more, on the FATAL line: the node may have met its failure long before.
         stopped.context("the node did not stop in order")?;
         info!(took_ms = millis(stopping.elapsed()), "stopped");
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -328,7 +335,7 @@ mod tests {
         /// Stays closed: no test asks it.
         fn open(&self, _: &Gate<RealBroker>) {}
 
-        fn must_end(&self) -> impl Future<Output = String> + Send + 'static {
+        fn must_end(&self) -> impl Future<Output = End> + Send + 'static {
             std::future::pending()
         }
 

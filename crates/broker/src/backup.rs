@@ -16,14 +16,17 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use futures_util::future::BoxFuture;
 use queen_archive::{Pack, PackError, Source, Stopped};
 use queen_io::{Disk, OpenMode};
 use queen_qlog::{DurablePoint, Linked, Qlog};
+use queen_raft::{Snapshot, SnapshotSource};
+use queen_record::ids::EntryIndex;
 use queen_store::{Checkpoint, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
@@ -148,6 +151,8 @@ impl Drop for Turn {
 /// A staged backup. Its staging goes with it.
 struct Staged {
     pack: Pack,
+    /// The term of the last entry in it.
+    term: u64,
     staging: Staging,
 }
 
@@ -186,7 +191,7 @@ impl Stager {
     pub(crate) fn serve(
         &self,
         shared: &Shared,
-        point: &DurablePoint,
+        (point, term): (&DurablePoint, u64),
         store: &mut dyn Checkpoint,
         request: Request,
     ) {
@@ -200,7 +205,7 @@ impl Stager {
         let staged = staged.map(|pack| {
             let (files, bytes) = (pack.manifest().members.len(), pack.bytes());
             tracing::info!(index = point.index.0, files, bytes, took_ms, "backup staged");
-            Staged { pack, staging }
+            Staged { pack, term, staging }
         });
         // Whoever asked may be gone: then the staging goes here.
         drop(reply.send(staged));
@@ -209,6 +214,26 @@ impl Stager {
 
 /// Takes a backup.
 pub(crate) async fn take(shared: &Arc<Shared>) -> Result<Backup, CallError> {
+    take_with_term(shared).await.map(|(backup, _)| backup)
+}
+
+/// Backups for members of the cluster that lack what the others have purged.
+pub(crate) struct Snapshots(pub(crate) Weak<Shared>);
+
+impl SnapshotSource for Snapshots {
+    fn open(&self) -> BoxFuture<'_, Result<Snapshot, String>> {
+        Box::pin(async move {
+            let shared = self.0.upgrade().ok_or("the node is stopping")?;
+            let (backup, term) =
+                take_with_term(&shared).await.map_err(|error| error.to_string())?;
+            let Backup { index, bytes, pieces } = backup;
+            Ok(Snapshot { index: EntryIndex(index), term, bytes, pieces })
+        })
+    }
+}
+
+/// Takes a backup; also the term of the last entry in it.
+async fn take_with_term(shared: &Arc<Shared>) -> Result<(Backup, u64), CallError> {
     let turn = shared.backups.turn().ok_or(CallError::BackupRunning)?;
     let (reply, answer) = oneshot::channel();
     let stopping = || {
@@ -221,7 +246,7 @@ pub(crate) async fn take(shared: &Arc<Shared>) -> Result<Backup, CallError> {
         tracing::error!("the backup was not taken: {error}");
         CallError::Internal(format!("the backup was not taken: {error}"))
     })?;
-    let (index, bytes) = (staged.pack.manifest().index, staged.pack.bytes());
+    let (index, bytes, term) = (staged.pack.manifest().index, staged.pack.bytes(), staged.term);
     let (sender, pieces) = mpsc::channel(PIECES_WAITING);
     let shared = Arc::clone(shared);
     let send = move || send(&shared, staged, &sender);
@@ -229,12 +254,12 @@ pub(crate) async fn take(shared: &Arc<Shared>) -> Result<Backup, CallError> {
     spawned.map_err(|error| {
         CallError::Internal(format!("the backup was not taken: no thread for it: {error}"))
     })?;
-    Ok(Backup { index, bytes, pieces })
+    Ok((Backup { index, bytes, pieces }, term))
 }
 
 /// Sends all of a staged backup, until nobody takes it or the node stops.
 fn send(shared: &Shared, staged: Staged, sender: &mpsc::Sender<Result<Bytes, String>>) {
-    let Staged { pack, staging } = staged;
+    let Staged { pack, staging, .. } = staged;
     let mut stops = false;
     let mut take = |piece: Vec<u8>| {
         stops = shared.arrivals.is_stopped();

@@ -61,7 +61,9 @@ pub(crate) fn run(
             let begun = started.elapsed();
             let written = write_point(shared, &mut *store);
             pace.point_written(begun, started.elapsed(), &load);
-            written.map(|point| stager.serve(shared, &point, &mut *store, request))
+            written.map(|(point, term)| {
+                stager.serve(shared, (&point, term), &mut *store, request);
+            })
         } else if is_last || pace.is_due(started.elapsed(), &load) {
             let begun = started.elapsed();
             let written = durable_point(shared, &mut *store);
@@ -122,8 +124,11 @@ pub(crate) fn durable_point(shared: &Shared, store: &mut dyn Checkpoint) -> Resu
     write_point(shared, store).map(drop)
 }
 
-/// Writes a durable point of everything applied.
-fn write_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<DurablePoint, StoreError> {
+/// Writes a durable point of everything applied; also the term of its entry.
+fn write_point(
+    shared: &Shared,
+    store: &mut dyn Checkpoint,
+) -> Result<(DurablePoint, u64), StoreError> {
     let started = Instant::now();
     let qlog = shared.reader.qlog();
     let (index, term, point, meta) = {
@@ -160,7 +165,7 @@ fn write_point(shared: &Shared, store: &mut dyn Checkpoint) -> Result<DurablePoi
     metrics.checkpoint_bytes.increment(written.bytes);
     metrics.durable_point_seconds.record(started.elapsed().as_secs_f64());
     tracing::debug!(index = index.0, rows = written.rows, bytes = written.bytes, "checkpoint");
-    Ok(point)
+    Ok((point, term))
 }
 
 /// The rows of a cut, encoded a few at a time.

@@ -26,6 +26,15 @@ use crate::metrics::BrokerMetrics;
 use crate::space::DiskGate;
 use crate::views::Sampled;
 
+/// Why the process must end at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Damage was met in the store or in memory: nothing that the node holds is to be believed.
+    Damage(String),
+    /// A snapshot of the leader is staged: the next start loads it.
+    Restart(String),
+}
+
 /// What every part of a node shares.
 pub(crate) struct Shared {
     pub(crate) state: Arc<RwLock<State>>,
@@ -46,7 +55,7 @@ pub(crate) struct Shared {
     /// Why the node stopped, once it has.
     pub(crate) failed: Mutex<Option<String>>,
     /// Why the process must end, once it must.
-    pub(crate) end: watch::Sender<Option<String>>,
+    pub(crate) end: watch::Sender<Option<End>>,
     /// Damage that a read met: the node serves the rest, and says so in its health.
     pub(crate) damaged: Mutex<Option<String>>,
     /// Reads by offset that wait.
@@ -87,7 +96,17 @@ impl Shared {
     /// Stops the node for good, and asks for the end of the process: what it holds in memory is not to be believed.
     pub(crate) fn fail_of_damage(&self, reason: &str) {
         self.fail(reason);
-        self.end.send_replace(Some(reason.to_owned()));
+        self.end.send_replace(Some(End::Damage(reason.to_owned())));
+    }
+
+    /// Stops the node for good, and asks for another start of the process: it loads what was staged.
+    pub(crate) fn restart(&self, reason: &str) {
+        self.fail(reason);
+        self.end.send_if_modified(|end| {
+            let is_first = end.is_none();
+            end.get_or_insert_with(|| End::Restart(reason.to_owned()));
+            is_first
+        });
     }
 }
 

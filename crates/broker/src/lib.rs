@@ -25,6 +25,7 @@ mod service;
 mod space;
 mod views;
 
+pub use self::core::End;
 pub use checkpoint::StoreScrubPace;
 pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use scrub::ScrubPace;

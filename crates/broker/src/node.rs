@@ -21,11 +21,11 @@ use queen_store::{Checkpoint, StoreError};
 use rand::Rng;
 use tokio::sync::watch;
 
-use crate::backup::{Backups, Stager};
+use crate::backup::{Backups, Snapshots, Stager};
 use crate::checkpoint::StoreScrubPace;
 use crate::cipher::{EncryptionKey, FingerprintError, Vault, VaultCounters, fingerprint};
 use crate::cluster::StateOwners;
-use crate::core::{Core, LeaderClock, Seen, Shared};
+use crate::core::{Core, End, LeaderClock, Seen, Shared};
 use crate::cycle::{Cycle, CycleLimits, Input, hash_window_s};
 use crate::inbox::Inbox;
 use crate::lookup::{Lookup, Reader};
@@ -290,9 +290,8 @@ impl Node {
         self.shared.failed.lock().clone()
     }
 
-    /// Completes with the reason when the process must end at once: damage was met in the store or in memory, so nothing
-    /// that the node holds is to be believed. Never before, and not when the node stops.
-    pub fn must_end(&self) -> impl Future<Output = String> + Send + use<> {
+    /// Completes with the reason when the process must end at once. Never before, and not when the node stops.
+    pub fn must_end(&self) -> impl Future<Output = End> + Send + use<> {
         let mut end = self.shared.end.subscribe();
         async move {
             let reason = match end.wait_for(Option::is_some).await {
@@ -366,7 +365,7 @@ impl Drop for Node {
 }
 
 /// Where logs and store end.
-#[derive(Clone, Copy)]
+
 struct Ends {
     last: (EntryIndex, u64),
     durable: (EntryIndex, u64),
@@ -384,6 +383,7 @@ fn join(
     let Ends { last, durable, made } = ends;
     // The cluster's handle is a part of what it wakes and stops: neither keeps the other.
     let (waker, failing) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    let restarting = Arc::downgrade(shared);
     let parts = ClusterParts {
         disk,
         qlog: shared.reader.qlog().clone(),
@@ -403,6 +403,13 @@ fn join(
                 shared.fail(&reason);
             }
         }),
+        restart: Arc::new(move |reason| {
+            if let Some(shared) = restarting.upgrade() {
+                tracing::info!("{reason}");
+                shared.restart(&reason);
+            }
+        }),
+        snapshots: Arc::new(Snapshots(Arc::downgrade(shared))),
     };
     let (cluster, replicator) = queen_raft::start(options, parts)?;
     let _is_first = shared.cluster.set(cluster);

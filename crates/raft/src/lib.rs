@@ -16,7 +16,8 @@ use queen_record::ids::{EntryIndex, LogId};
 
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
-    FilesError, Member, MemberView, NotChanged, Owners, STATE, View, check_files, start,
+    FilesError, Member, MemberView, NotChanged, Owners, STATE, Snapshot, SnapshotSource, View,
+    check_files, load_staged, start,
 };
 pub use local::LocalReplicator;
 pub use replay::{Examined, ReplayError, examine, replay};

@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("qlog", &["record", "io"]),
     ("store", &["state", "io"]),
     ("reclaim", &["qlog", "state", "model", "record", "io"]),
-    ("raft", &["qlog", "store", "model", "record", "io"]),
+    ("raft", &["qlog", "store", "archive", "model", "record", "io"]),
     (
         "broker",
         &[

@@ -117,6 +117,89 @@ fn a_node_that_was_away_reads_what_it_missed_from_the_logs_of_another() {
     trio.stop();
 }
 
+/// Few entries are kept, for members that were heard of within two seconds.
+const EAGER: [(&str, &str); 4] = [
+    ("QUEEN_RAFT_LOG_KEEP", "8"),
+    ("QUEEN_RAFT_PURGE_HOLD_S", "1"),
+    ("QUEEN_RAFT_DURABLE_EVERY_MS", "50"),
+    ("QUEEN_RAFT_SEGMENT_BYTES", "65536"),
+];
+
+#[test]
+fn a_node_that_was_away_too_long_is_sent_a_snapshot_and_holds_everything() {
+    let mut trio = Trio::start(&EAGER);
+    for number in 0..10 {
+        push(&trio, 0, number);
+    }
+    trio.wait_until_equal();
+    let leader = trio.leader();
+    let away = (leader + 1) % 3;
+    let held = trio.applied(away);
+    trio.kill(away);
+    let mut number = 10;
+    // Each push is an entry, so that there is something to purge.
+    trio::wait(
+        || {
+            push(&trio, leader, number);
+            number += 1;
+            trio.purged(leader) > held
+        },
+        || "the leader keeps what the member lacks".to_owned(),
+    );
+    trio.restart(away);
+    let (code, log) = trio.wait_for_end(away);
+    assert_eq!(code, Some(75), "{log}");
+    assert!(log.contains("snapshot staged: restarting to load it"), "{log}");
+    assert!(!log.contains("FATAL"), "{log}");
+    push(&trio, leader, number);
+    number += 1;
+    trio.restart(away);
+    trio.wait_until_equal();
+    assert!(trio.purged(away) >= held);
+    let names = std::fs::read_dir(trio.dir(away)).unwrap();
+    let names: Vec<String> =
+        names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("snapshot")), "{names:?}");
+    // It knows the messages' ids too, and serves alone what it was sent.
+    let leader = trio.leader();
+    trio.kill(if leader == away { (away + 1) % 3 } else { leader });
+    push(&trio, away, 3);
+    assert_eq!(drain(&trio, &[away]), (0..number).collect::<Vec<u64>>());
+    trio.restart_stopped();
+    trio.wait_until_equal();
+    trio.stop();
+}
+
+#[test]
+fn what_retention_removed_gives_its_space_back_on_every_node() {
+    let more = [
+        ("RETENTION_INTERVAL", "100"),
+        ("QUEEN_RAFT_TXN_WINDOW_MIN_S", "0"),
+        ("QUEEN_RAFT_QLOG_ZSTD_LEVEL", "0"),
+        ("QUEEN_RAFT_QLOG_PREALLOC_KB", "0"),
+    ];
+    let trio = Trio::start(&[&EAGER[..], &more].concat());
+    let options = r#"{"queue":"aging","options":{"retentionEnabled":true,"retentionSeconds":1,"dedupWindowSeconds":1}}"#;
+    trio.ask_until_taken(0, "POST", "/api/v1/configure", options);
+    let text = "x".repeat(20_000);
+    for number in 0..60 {
+        let body = format!(r#"{{"items":[{{"queue":"aging","payload":"{number} {text}"}}]}}"#);
+        trio.ask_until_taken(number % 3, "POST", "/api/v1/push", &body);
+    }
+    let mut number = 0;
+    trio::wait(
+        || {
+            // The floor follows what is written.
+            push(&trio, 0, number);
+            number += 1;
+            (0..3).all(|node| trio.log_bytes(node) < 600_000)
+        },
+        || "the logs keep what is gone".to_owned(),
+    );
+    assert_eq!(drain(&trio, &[0, 1, 2]), (0..number).collect::<Vec<u64>>());
+    trio.stop();
+}
+
 #[test]
 fn without_a_majority_nothing_is_taken_and_the_next_write_is_when_it_is_back() {
     let mut trio = Trio::start(&[]);

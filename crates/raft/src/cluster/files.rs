@@ -16,6 +16,7 @@ use queen_io::{Disk, DiskFile, OpenMode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::swap::{PENDING, Pending};
 use super::types::{LogId, Member, Membership, Payload, StoredMembership, Vote, log_id};
 
 /// The directory of these files.
@@ -52,6 +53,16 @@ pub enum FilesError {
         /// What is wrong.
         reason: String,
     },
+}
+
+impl FilesError {
+    pub(crate) fn io(
+        path: &Path,
+        operation: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |error| Self::Io { path, operation, error }
+    }
 }
 
 /// A log id as JSON.
@@ -127,10 +138,25 @@ impl MembersJson {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct StoredJson {
+/// `membership.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredJson {
     at: Option<Id>,
     members: MembersJson,
+}
+
+impl StoredJson {
+    pub(crate) fn of(stored: &StoredMembership) -> Self {
+        let at = stored.log_id().map(Id::from);
+        Self { at, members: MembersJson::of(stored.membership()) }
+    }
+
+    /// The membership; `path` is where this was read.
+    pub(crate) fn stored(self, path: &Path) -> Result<StoredMembership, FilesError> {
+        let damaged = |reason| FilesError::Damaged { path: path.to_owned(), reason };
+        let membership = self.members.membership().map_err(damaged)?;
+        Ok(StoredMembership::new(self.at.map(LogId::from), membership))
+    }
 }
 
 /// Whether the files of a member below a data directory can be read.
@@ -163,25 +189,26 @@ impl Files {
         self.read(STATE)
     }
 
+    /// Notes that a snapshot waits for the next start.
+    pub(crate) fn write_pending(&self, pending: &Pending) -> Result<(), FilesError> {
+        let data = self.dir.parent().unwrap_or(&self.dir);
+        replace_json(&*self.disk, data, PENDING, pending)
+    }
+
     pub(crate) fn write_state(&self, state: &State) -> Result<(), FilesError> {
         self.replace(STATE, state)
     }
 
     /// The membership that was applied last.
     pub(crate) fn membership(&self) -> Result<StoredMembership, FilesError> {
-        let Some(stored) = self.read::<StoredJson>(MEMBERSHIP)? else {
-            return Ok(StoredMembership::default());
-        };
-        let membership = stored
-            .members
-            .membership()
-            .map_err(|reason| FilesError::Damaged { path: self.dir.join(MEMBERSHIP), reason })?;
-        Ok(StoredMembership::new(stored.at.map(LogId::from), membership))
+        match self.read::<StoredJson>(MEMBERSHIP)? {
+            Some(stored) => stored.stored(&self.dir.join(MEMBERSHIP)),
+            None => Ok(StoredMembership::default()),
+        }
     }
 
     pub(crate) fn write_membership(&self, stored: &StoredMembership) -> Result<(), FilesError> {
-        let at = stored.log_id().map(Id::from);
-        self.replace(MEMBERSHIP, &StoredJson { at, members: MembersJson::of(stored.membership()) })
+        self.replace(MEMBERSHIP, &StoredJson::of(stored))
     }
 
     /// The hint of what is committed; `None` also when it cannot be read.
@@ -200,35 +227,51 @@ impl Files {
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FilesError> {
-        let path = self.dir.join(name);
-        if !self.disk.exists(&path).map_err(io(&path, "look for"))? {
-            return Ok(None);
-        }
-        let damaged = |reason: String| FilesError::Damaged { path: path.clone(), reason };
-        let file = self.disk.open(&path, OpenMode::Read).map_err(io(&path, "open"))?;
-        let len = file.len().map_err(io(&path, "read"))?;
-        if len > BYTES_MAX {
-            return Err(damaged(format!("{len} bytes are too many")));
-        }
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        let read = file.read_at(&mut bytes, 0).map_err(io(&path, "read"))?;
-        bytes.truncate(read);
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| damaged(error.to_string()))
+        read_json(&*self.disk, &self.dir.join(name))
     }
 
     fn replace<T: Serialize>(&self, name: &str, value: &T) -> Result<(), FilesError> {
-        let (path, made) = (self.dir.join(name), self.dir.join(format!("{name}.tmp")));
-        let mut bytes = serde_json::to_vec(value).map_err(|error| FilesError::Damaged {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
-        bytes.push(b'\n');
-        let file = self.disk.open(&made, OpenMode::Truncate).map_err(io(&made, "create"))?;
-        file.write_all_at(&bytes, 0).map_err(io(&made, "write"))?;
-        file.sync_data().map_err(io(&made, "sync"))?;
-        self.disk.rename(&made, &path).map_err(io(&path, "rename to"))?;
-        self.disk.sync_dir(&self.dir).map_err(io(&self.dir, "sync"))
+        replace_json(&*self.disk, &self.dir, name, value)
     }
+}
+
+/// Reads a small file; `None` when there is none.
+pub(crate) fn read_json<T: DeserializeOwned>(
+    disk: &dyn Disk,
+    path: &Path,
+) -> Result<Option<T>, FilesError> {
+    if !disk.exists(path).map_err(io(path, "look for"))? {
+        return Ok(None);
+    }
+    let damaged = |reason: String| FilesError::Damaged { path: path.to_owned(), reason };
+    let file = disk.open(path, OpenMode::Read).map_err(io(path, "open"))?;
+    let len = file.len().map_err(io(path, "read"))?;
+    if len > BYTES_MAX {
+        return Err(damaged(format!("{len} bytes are too many")));
+    }
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    let read = file.read_at(&mut bytes, 0).map_err(io(path, "read"))?;
+    bytes.truncate(read);
+    let parsed = serde_json::from_slice(&bytes);
+    parsed.map(Some).map_err(|error| damaged(format!("it does not parse: {error}")))
+}
+
+/// Replaces a small file of a directory whole and durably.
+pub(crate) fn replace_json<T: Serialize>(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: &str,
+    value: &T,
+) -> Result<(), FilesError> {
+    let (path, made) = (dir.join(name), dir.join(format!("{name}.tmp")));
+    let mut bytes = serde_json::to_vec(value)
+        .map_err(|error| FilesError::Damaged { path: path.clone(), reason: error.to_string() })?;
+    bytes.push(b'\n');
+    let file = disk.open(&made, OpenMode::Truncate).map_err(io(&made, "create"))?;
+    file.write_all_at(&bytes, 0).map_err(io(&made, "write"))?;
+    file.sync_data().map_err(io(&made, "sync"))?;
+    disk.rename(&made, &path).map_err(io(&path, "rename to"))?;
+    disk.sync_dir(dir).map_err(io(dir, "sync"))
 }
 
 /// `committed.json`, open.
@@ -280,7 +323,6 @@ pub(crate) fn own_payload(bytes: &[u8]) -> Result<Payload, String> {
     }
 }
 
-fn io(path: &Path, operation: &'static str) -> impl FnOnce(std::io::Error) -> FilesError {
-    let path = path.to_owned();
-    move |error| FilesError::Io { path, operation, error }
+fn io(path: &Path, operation: &'static str) -> impl FnOnce(std::io::Error) -> FilesError + use<> {
+    FilesError::io(path, operation)
 }

@@ -58,8 +58,6 @@ pub(crate) struct Machine {
     store: Arc<Shared>,
     files: Files,
     applied: Option<LogId>,
-    /// The last memberships that were applied, oldest first.
-    memberships: Vec<StoredMembership>,
 }
 
 impl Machine {
@@ -68,9 +66,8 @@ impl Machine {
         store: Arc<Shared>,
         files: Files,
         applied: Option<LogId>,
-        membership: StoredMembership,
     ) -> Self {
-        Self { core, store, files, applied, memberships: vec![membership] }
+        Self { core, store, files, applied }
     }
 
     /// Waits until this member's own logs hold the entry durably.
@@ -119,21 +116,21 @@ impl Machine {
         Ok(())
     }
 
-    fn remember(&mut self, membership: StoredMembership) {
+    fn remember(&self, membership: StoredMembership) {
+        let mut memberships = self.store.memberships.lock();
         let durable = *self.store.durable.borrow();
         let covered = |stored: &StoredMembership| *stored.log_id() <= durable;
         // Of those that the checkpoint covers the newest is enough.
-        while self.memberships.get(1).is_some_and(covered) {
-            self.memberships.remove(0);
+        while memberships.get(1).is_some_and(covered) {
+            memberships.remove(0);
         }
-        self.memberships.push(membership);
+        memberships.push(membership);
     }
 
     /// What a snapshot of the last checkpoint says of itself.
     fn meta(&self) -> SnapshotMetaOf<Types> {
         let last_log_id = *self.store.durable.borrow();
-        let covered = |stored: &&StoredMembership| *stored.log_id() <= last_log_id;
-        let membership = self.memberships.iter().rev().find(covered).cloned();
+        let membership = last_log_id.and_then(|id| self.store.membership_at(id));
         SnapshotMetaOf::<Types> { last_log_id, last_membership: membership.unwrap_or_default() }
     }
 }
@@ -143,7 +140,8 @@ impl RaftStateMachine<Types> for Machine {
     type SnapshotBuilder = Builder;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
-        Ok((self.applied, self.memberships.last().cloned().unwrap_or_default()))
+        let membership = self.store.memberships.lock().last().cloned();
+        Ok((self.applied, membership.unwrap_or_default()))
     }
 
     async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>

@@ -25,7 +25,7 @@ const HAND_OVER_EVERY: Duration = Duration::from_millis(100);
 const HEARD_MAX: Duration = Duration::from_secs(1);
 
 /// A member is live that answered within this many times the least silence before an election.
-const LIVE_ELECTIONS: u32 = 2;
+pub(crate) const LIVE_ELECTIONS: u32 = 2;
 
 /// A member of a cluster.
 pub struct Cluster {

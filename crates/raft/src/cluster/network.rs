@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
@@ -18,7 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::types::{Member, Types, Vote};
+use super::snapshot::send::Sending;
+use super::types::{LogId, Member, Types, Vote};
 use super::wire::{BODY_BYTES_MAX, HEAD_LEN, Wire, put_blob};
 
 /// What a connection begins with.
@@ -26,6 +28,9 @@ pub(crate) const MAGIC: [u8; 8] = *b"QNRAFT1\0";
 /// The least time that a call gets: a busy disk is no silent peer.
 const CALL_MIN: Duration = Duration::from_secs(2);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// Between a snapshot that did not arrive and the next try.
+const SNAPSHOT_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a frame holds.
 pub(crate) mod kind {
@@ -36,6 +41,10 @@ pub(crate) mod kind {
     pub(crate) const TRANSFER: u8 = 5;
     /// Whether the member holds anything of a cluster.
     pub(crate) const FOUNDED: u8 = 6;
+    pub(crate) const SNAPSHOT: u8 = 7;
+    pub(crate) const SNAPSHOT_HEAD: u8 = 8;
+    pub(crate) const SNAPSHOT_PIECE: u8 = 9;
+    pub(crate) const SNAPSHOT_END: u8 = 10;
     pub(crate) const ANSWER: u8 = 64;
     /// The call failed: a text.
     pub(crate) const ERROR: u8 = 65;
@@ -50,11 +59,20 @@ pub(crate) struct Caller {
     pub(crate) token: Arc<str>,
     /// Members that could not be reached when they were called last: said once, not with each heartbeat.
     silent: Arc<Mutex<BTreeSet<u64>>>,
+    /// What followers may purge, plus one: goes with every append; 0 says nothing.
+    pub(crate) floor: Arc<AtomicU64>,
+    /// Sends copies of this node.
+    snapshots: Option<Arc<Sending>>,
 }
 
 impl Caller {
     pub(crate) fn new(node: u64, token: &str) -> Self {
-        Self { node, token: token.into(), silent: Arc::default() }
+        let floor = Arc::default();
+        Self { node, token: token.into(), silent: Arc::default(), floor, snapshots: None }
+    }
+
+    pub(crate) fn sending(self, snapshots: Sending) -> Self {
+        Self { snapshots: Some(Arc::new(snapshots)), ..self }
     }
 
     fn reached(&self, target: u64) {
@@ -219,6 +237,37 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// Sends a copy of this node that covers at least `least`.
+    async fn send_snapshot(
+        &self,
+        vote: Vote,
+        least: Option<LogId>,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let Some(snapshots) = &self.caller.snapshots else {
+            let none = io::Error::other("this node gives no snapshots");
+            return Err(StreamingError::Unreachable(Unreachable::new(&none)));
+        };
+        let failed = match self.connect().await {
+            // Large frames go one way: this connection is of its own, and ends with it.
+            Ok(mut link) => match snapshots.send(&mut link, self.target, vote, least).await {
+                Ok(vote) => return Ok(SnapshotResponse::new(vote)),
+                Err(failed) => {
+                    tracing::warn!("{failed}");
+                    // The next try costs a copy of the store: not at once.
+                    tokio::time::sleep(SNAPSHOT_PAUSE).await;
+                    Unreachable::new(&failed)
+                }
+            },
+            Err(failed) => {
+                self.caller.missed(&failed, self.target);
+                Unreachable::new(&failed)
+            }
+        };
+        Err(StreamingError::Unreachable(failed))
+    }
+}
+
 fn limit(option: &RPCOption) -> Duration {
     option.soft_ttl().max(CALL_MIN)
 }
@@ -231,7 +280,12 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        Ok(self.call(kind::APPEND, |out| rpc.put(out), limit(&option)).await?)
+        let floor = self.caller.floor.load(Ordering::Acquire);
+        let question = |out: &mut Vec<u8>| {
+            out.put_u64_le(floor);
+            rpc.put(out);
+        };
+        Ok(self.call(kind::APPEND, question, limit(&option)).await?)
     }
 
     async fn vote(
@@ -252,13 +306,15 @@ impl RaftNetworkV2<Types> for Peer {
 
     async fn full_snapshot(
         &mut self,
-        _: Vote,
-        _: SnapshotOf<Types, ()>,
-        _: impl Future<Output = ReplicationClosed> + Send + 'static,
+        vote: Vote,
+        snapshot: SnapshotOf<Types, ()>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let none = io::Error::other("the entries that this member lacks are gone");
-        Err(StreamingError::Unreachable(Unreachable::new(&none)))
+        tokio::select! {
+            closed = cancel => Err(StreamingError::Closed(closed)),
+            sent = self.send_snapshot(vote, snapshot.meta.last_log_id) => sent,
+        }
     }
 
     async fn transfer_leader(

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::network::{MAGIC, frame, kind, read_frame};
+use super::snapshot::receive::{Intake, Taken};
 use super::store::Shared;
 use super::types::{Raft, Types, Vote};
 use super::wire::{BODY_BYTES_MAX, Wire, WireError, blob_of, u64_of};
@@ -33,6 +34,8 @@ pub(crate) struct Server {
     pub(crate) store: Arc<Shared>,
     /// Whether this member holds anything of a cluster.
     pub(crate) is_founded: Arc<AtomicBool>,
+    /// Takes snapshots.
+    pub(crate) intake: Arc<Intake>,
 }
 
 impl Server {
@@ -83,11 +86,38 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };
+            if kind == kind::SNAPSHOT {
+                return self.snapshot(&mut link, body).await;
+            }
             let answer = match self.answer(kind, body).await {
                 Ok(answer) => answer,
                 Err(reason) => frame(kind::ERROR, |out| out.extend_from_slice(reason.as_bytes())),
             };
             link.write_all(&answer).await?;
+        }
+    }
+
+    /// Takes a snapshot; the connection ends with it.
+    async fn snapshot(&self, link: &mut TcpStream, asked: Bytes) -> io::Result<()> {
+        let taken = match self.intake.take(link, asked).await {
+            Ok(taken) => taken,
+            Err(reason) => {
+                tracing::warn!("snapshot: not taken: {reason}");
+                let refused = frame(kind::ERROR, |out| out.extend_from_slice(reason.as_bytes()));
+                return link.write_all(&refused).await;
+            }
+        };
+        match taken {
+            Taken::Refused(vote) => {
+                link.write_all(&frame(kind::ANSWER, |out| Some(vote).put(out))).await
+            }
+            Taken::Known(vote) => link.write_all(&frame(kind::ANSWER, |out| vote.put(out))).await,
+            Taken::Staged(vote) => {
+                let told = link.write_all(&frame(kind::ANSWER, |out| vote.put(out))).await;
+                // Whether the leader heard of it or not.
+                self.intake.end();
+                told
+            }
         }
     }
 
@@ -110,17 +140,19 @@ impl Server {
         Ok(())
     }
 
-    async fn answer(&self, kind: u8, body: Bytes) -> Result<Vec<u8>, String> {
+    async fn answer(&self, kind: u8, mut body: Bytes) -> Result<Vec<u8>, String> {
         fn told<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
             result.map_err(|error| error.to_string())
         }
         match kind {
             kind::APPEND => {
+                let floor = told(u64_of(&mut body))?;
                 let rpc = told(AppendEntriesRequest::<Types>::decode(body))?;
                 let answer = told(self.raft.append_entries(rpc).await)?;
                 self.is_founded.store(true, Ordering::Release);
                 if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
                     *self.store.heard.lock() = Some(Instant::now());
+                    *self.store.leader_floor.lock() = floor.checked_sub(1);
                 }
                 Ok(frame(kind::ANSWER, |out| answer.put(out)))
             }

@@ -21,9 +21,13 @@ use super::files::{Files, FilesError};
 use super::machine::{Core, Event, Machine};
 use super::member::Cluster;
 use super::network::{Caller, Peer, Peers, kind};
+use super::purge::Purge;
 use super::replicator::ClusterReplicator;
 use super::routes::Owners;
 use super::server::Server;
+use super::snapshot::SnapshotSource;
+use super::snapshot::receive::Intake;
+use super::snapshot::send::Sending;
 use super::store::{Shared, Store, StoreParts};
 use super::types::{LogId, Member, Raft, Vote, log_id, raft_index};
 
@@ -53,6 +57,10 @@ pub struct ClusterOptions {
     pub cache_bytes_max: usize,
     /// Entries that a learner may be behind when it becomes a voter.
     pub promote_lag_max: u64,
+    /// Entries below the purge point's reach that are kept for members that fall behind a little.
+    pub log_keep: u64,
+    /// How long a member that does not answer keeps the others from purging what it lacks.
+    pub purge_hold: Duration,
 }
 
 /// What a member is made of.
@@ -73,6 +81,10 @@ pub struct ClusterParts {
     pub wake: Arc<dyn Fn() + Send + Sync>,
     /// Told once when the node must stop.
     pub failed: Arc<dyn Fn(String) + Send + Sync>,
+    /// Told once when the process must end, to load a snapshot at its next start.
+    pub restart: Arc<dyn Fn(String) + Send + Sync>,
+    /// Gives copies of this node to members that lack too much.
+    pub snapshots: Arc<dyn SnapshotSource>,
 }
 
 /// Why a member does not start.
@@ -126,8 +138,9 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed } = parts;
-    let files = Files::open(disk, &options.dir)?;
+    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed, restart, snapshots } =
+        parts;
+    let files = Files::open(disk.clone(), &options.dir)?;
     check_owner(options, &files, durable.0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -156,15 +169,30 @@ pub fn start(
     qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
     let (events, received) = unbounded();
     let core = Core { events, wake };
-    let machine =
-        Machine::new(core.clone(), shared.clone(), files.clone(), durable, files.membership()?);
-    let caller = Caller::new(options.node, &options.token);
+    let machine = Machine::new(core.clone(), shared.clone(), files.clone(), durable);
+    let caller = Caller::new(options.node, &options.token)
+        .sending(Sending { source: snapshots, store: shared.clone() });
+    let intake = Arc::new(Intake {
+        disk,
+        dir: options.dir.clone(),
+        store: shared.clone(),
+        orders: store.orders(),
+        turn: tokio::sync::Mutex::default(),
+        restart,
+    });
     let config = Arc::new(config(options));
     let raft = runtime
         .block_on(Raft::new(options.node, config, Peers(caller.clone()), store, machine))
         .map_err(|error| ClusterError::Log(error.to_string()))?;
-    let cluster =
-        Running { options, raft: raft.clone(), caller, store: shared.clone(), last, failed };
+    let cluster = Running {
+        options,
+        raft: raft.clone(),
+        caller,
+        store: shared.clone(),
+        last,
+        failed,
+        intake,
+    };
     let stopped = shared.stopped.subscribe();
     cluster.begin(&runtime, &core, stopped)?;
     let turn = Arc::new(tokio::sync::Mutex::new(()));
@@ -233,6 +261,7 @@ struct Running<'a> {
     store: Arc<Shared>,
     last: Option<LogId>,
     failed: Arc<dyn Fn(String) + Send + Sync>,
+    intake: Arc<Intake>,
 }
 
 impl Running<'_> {
@@ -254,10 +283,14 @@ impl Running<'_> {
                 raft: self.raft.clone(),
                 store: self.store.clone(),
                 is_founded: is_founded.clone(),
+                intake: self.intake.clone(),
             };
             runtime.spawn(server.serve(listener, stopped.clone()));
         }
-        runtime.spawn(roles(self.raft.clone(), core.clone(), self.failed.clone(), stopped));
+        let purge = Purge::new(self.options, &self.raft, &self.store, &self.caller.floor);
+        runtime.spawn(purge.run(stopped.clone()));
+        let failed = Failed { told: self.failed.clone(), store: self.store.clone() };
+        runtime.spawn(roles(self.raft.clone(), core.clone(), failed, stopped));
         if is_new {
             runtime.block_on(self.found(&is_founded));
         }
@@ -306,13 +339,23 @@ impl Running<'_> {
     }
 }
 
+/// Who learns that the library has ended by itself.
+struct Failed {
+    told: Arc<dyn Fn(String) + Send + Sync>,
+    store: Arc<Shared>,
+}
+
+impl Failed {
+    fn tell(&self, reason: String) {
+        // With a snapshot that waits, the log takes nothing more, and the process ends for that.
+        if !self.store.is_staged.load(Ordering::Acquire) {
+            (self.told)(reason);
+        }
+    }
+}
+
 /// Tells the core whenever this member begins or ends to lead, and the node when the library has ended.
-async fn roles(
-    raft: Raft,
-    core: Core,
-    failed: Arc<dyn Fn(String) + Send + Sync>,
-    stopped: watch::Receiver<bool>,
-) {
+async fn roles(raft: Raft, core: Core, failed: Failed, stopped: watch::Receiver<bool>) {
     let mut metrics = raft.metrics();
     let mut told = None;
     loop {
@@ -320,7 +363,7 @@ async fn roles(
             let metrics = metrics.borrow_watched();
             if let Err(fatal) = &metrics.running_state {
                 if !*stopped.borrow() {
-                    failed(format!("the consensus library has stopped: {fatal}"));
+                    failed.tell(format!("the consensus library has stopped: {fatal}"));
                 }
                 return;
             }

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -28,7 +28,8 @@ use super::cache::Cache;
 use super::files::{Files, FilesError, Hint, State, VoteJson, own_payload};
 use super::routes::{Owners, Routes};
 use super::types::{
-    Command, LogEntry, LogId, Payload, Types, Vote, entry_index, log_id, raft_index,
+    Command, LogEntry, LogId, Payload, StoredMembership, Types, Vote, entry_index, log_id,
+    raft_index,
 };
 use super::wire::{WireError, with_payloads};
 use super::writer::{Order, Writer};
@@ -53,6 +54,12 @@ pub(crate) struct Shared {
     pub(crate) heard: Mutex<Option<Instant>>,
     /// Set once nothing is waited for any more.
     pub(crate) stopped: watch::Sender<bool>,
+    /// Whether a snapshot waits for the next start: this process writes no log any more.
+    pub(crate) is_staged: AtomicBool,
+    /// The last memberships that were applied, oldest first.
+    pub(crate) memberships: Mutex<Vec<StoredMembership>>,
+    /// What the leader lets its followers purge: the library's index; `None` before it said so.
+    pub(crate) leader_floor: Mutex<Option<u64>>,
     pub(crate) qlog: Qlog,
 }
 
@@ -81,6 +88,14 @@ pub(crate) struct StoreParts {
     pub(crate) failed: Box<dyn Fn(String) + Send + Sync>,
 }
 
+impl Shared {
+    /// The membership that was in force at an entry; `None` when it is not remembered any more, or not yet applied.
+    pub(crate) fn membership_at(&self, id: LogId) -> Option<StoredMembership> {
+        let memberships = self.memberships.lock();
+        memberships.iter().rev().find(|stored| *stored.log_id() <= Some(id)).cloned()
+    }
+}
+
 impl Store {
     /// The log over recovered queue logs, and its writer, which ends with the last handle.
     pub(crate) fn open(
@@ -106,6 +121,9 @@ impl Store {
             durable: watch::Sender::new(durable),
             heard: Mutex::new(None),
             stopped: watch::Sender::new(false),
+            is_staged: AtomicBool::new(false),
+            memberships: Mutex::new(vec![files.membership()?]),
+            leader_floor: Mutex::new(None),
             qlog: qlog.clone(),
         });
         let (orders, received) = unbounded();
@@ -125,6 +143,11 @@ impl Store {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Where the writer takes its orders.
+    pub(crate) fn orders(&self) -> Sender<Order> {
+        self.orders.clone()
     }
 
     fn order(&self, order: Order) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The thread that writes the log: everything that waits in one group, one sync per touched log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use openraft::storage::IOFlushed;
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use super::cache::size;
 use super::files::{Files, FilesError, Id, State, VoteJson, own_bytes};
 use super::routes::{Routes, Unknown};
+use super::snapshot::swap::Pending;
 use super::store::Shared;
 use super::types::{LogEntry, Payload, Types, entry_index};
 
@@ -26,6 +28,8 @@ pub(crate) enum Order {
     /// Everything above goes.
     Truncate(EntryIndex, oneshot::Sender<()>),
     Purge(Id),
+    /// A snapshot waits: unless the log holds what it covers, this is said durably, and nothing is written any more.
+    Stage(Box<Pending>, oneshot::Sender<bool>),
 }
 
 /// Why nothing can be written any more.
@@ -75,6 +79,12 @@ impl Writer {
             };
             let done = match order {
                 Order::Append(entries, flushed) => self.append(entries, flushed, &mut next),
+                Order::Stage(pending, done) => match self.stage(&pending, done) {
+                    // What comes behind it would be lost: nobody is told that it is durable.
+                    Ok(true) => return,
+                    Ok(false) => Ok(()),
+                    Err(failure) => Err(failure),
+                },
                 other => self.small(other),
             };
             if let Err(failure) = done {
@@ -86,7 +96,7 @@ impl Writer {
 
     fn small(&mut self, order: Order) -> Result<(), Failure> {
         match order {
-            Order::Append(..) => unreachable!("an append is no small order"),
+            Order::Append(..) | Order::Stage(..) => unreachable!("this is no small order"),
             Order::Vote(vote, done) => {
                 self.state.vote = Some(vote);
                 self.files.write_state(&self.state)?;
@@ -110,6 +120,27 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Whether a snapshot has to be loaded; then the marker is durable.
+    fn stage(&mut self, pending: &Pending, done: oneshot::Sender<bool>) -> Result<bool, Failure> {
+        let is_needed = !self.holds(pending.last_log_id);
+        if is_needed {
+            self.files.write_pending(pending)?;
+            self.shared.is_staged.store(true, Ordering::Release);
+        }
+        let _told = done.send(is_needed);
+        Ok(is_needed)
+    }
+
+    /// Whether the log has this very entry, or had it.
+    fn holds(&self, id: Id) -> bool {
+        if self.state.purged.is_some_and(|purged| purged.index >= id.index) {
+            return true;
+        }
+        let term = self.state.terms.iter().rev().find(|first| first.index <= id.index);
+        let is_there = *self.shared.flushed.borrow() >= entry_index(id.index);
+        is_there && term.is_some_and(|first| first.term == id.term)
     }
 
     /// Writes these entries and all that wait behind them, up to the first order of another kind.

@@ -129,6 +129,40 @@ impl Trio {
         }
     }
 
+    /// Waits until a node ends by itself; its exit code and what it logged.
+    pub(crate) fn wait_for_end(&mut self, node: usize) -> (Option<i32>, String) {
+        let (status, log) = self.nodes[node].take().unwrap().end();
+        (status.code(), log.join("\n"))
+    }
+
+    /// The last entry that a node has purged, as the library counts.
+    pub(crate) fn purged(&self, node: usize) -> u64 {
+        let text = std::fs::read_to_string(self.dir(node).join("raft/state.json")).unwrap();
+        let state: Value = serde_json::from_str(&text).unwrap();
+        state["purged"]["index"].as_u64().unwrap_or(0)
+    }
+
+    pub(crate) fn applied(&self, node: usize) -> u64 {
+        self.health(node).1["raft"]["applied"].as_u64().unwrap()
+    }
+
+    /// Bytes of all files of a node's logs.
+    pub(crate) fn log_bytes(&self, node: usize) -> u64 {
+        fn below(dir: &Path) -> u64 {
+            // A file may go while it is looked at.
+            let Ok(names) = std::fs::read_dir(dir) else { return 0 };
+            names
+                .filter_map(Result::ok)
+                .map(|name| match name.metadata() {
+                    Ok(found) if found.is_dir() => below(&name.path()),
+                    Ok(found) => found.len(),
+                    Err(_) => 0,
+                })
+                .sum()
+        }
+        below(&self.dir(node).join("qlog"))
+    }
+
     /// Stops a node in order; what it logged.
     pub(crate) fn terminate(&mut self, node: usize) -> String {
         let (status, log) = self.nodes[node].take().unwrap().stop();

@@ -10,7 +10,10 @@ use queen_qlog::{DurablePoint, Options};
 use queen_record::ids::{PartitionId, QueueId};
 use tempfile::TempDir;
 
+use super::super::snapshot::Head;
+use super::super::snapshot::swap::Pending;
 use super::super::types::{Done, StoredMembership};
+use super::super::wire::Wire;
 use super::*;
 
 /// Nobody owns anything: the suite's entries change nothing.
@@ -162,6 +165,58 @@ async fn a_restart_finds_what_was_flushed() {
     assert_eq!(ids, [(1, 0), (1, 1), (2, 2), (3, 3), (3, 4)]);
     let keys = reader.get_key_log_ids(log_id(1, 0)..=log_id(3, 4)).await.unwrap();
     assert_eq!(keys, [log_id(1, 1), log_id(2, 2), log_id(3, 4)]);
+}
+
+fn snapshot(term: u64, index: u64) -> Box<Pending> {
+    let head = Head {
+        vote: Vote::new_committed(9, 1),
+        covers: log_id(term, index),
+        membership: StoredMembership::default(),
+        bytes: 0,
+    };
+    Box::new(Pending::of(&head, "recv-1".to_owned()))
+}
+
+async fn stage(store: &Store, term: u64, index: u64) -> bool {
+    let (done, decided) = oneshot::channel();
+    store.orders().send(Order::Stage(snapshot(term, index), done)).unwrap();
+    decided.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_staged_unless_the_log_holds_it_and_nothing_is_written_behind_it() {
+    let dir = TempDir::new().unwrap();
+    let mut store = open(dir.path());
+    let marker = dir.path().join("snapshot.pending");
+    append(&mut store, vec![blank(1, 0), blank(1, 1), blank(2, 2), blank(2, 3)]).await;
+    for (term, index) in [(1, 0), (1, 1), (2, 2), (2, 3)] {
+        assert!(!stage(&store, term, index).await, "entry {index} of term {term} is there");
+        assert!(!marker.exists());
+    }
+    // The log has another entry in its place.
+    assert!(stage(&store, 3, 3).await);
+    assert!(marker.exists());
+    assert!(store.shared().is_staged.load(Ordering::Acquire));
+    assert!(store.blocking_append([blank(4, 4)]).await.is_err());
+    assert!(store.save_vote(&Vote::new(10, 1)).await.is_err());
+}
+
+#[test]
+fn the_head_of_a_snapshot_reads_back_and_its_pieces_do_not() {
+    let nodes: std::collections::BTreeMap<_, _> = [(1, crate::Member::default())].into();
+    let membership = super::super::types::Membership::new(vec![[1].into()], nodes).unwrap();
+    let head = Head {
+        vote: Vote::new_committed(9, 1),
+        covers: log_id(3, 7),
+        membership: StoredMembership::new(Some(log_id(1, 0)), membership),
+        bytes: 70_000,
+    };
+    let mut bytes = Vec::new();
+    head.put(&mut bytes);
+    assert_eq!(Head::decode(Bytes::copy_from_slice(&bytes)), Ok(head));
+    for end in 0..bytes.len() {
+        assert!(Head::decode(Bytes::copy_from_slice(&bytes[..end])).is_err(), "{end} bytes");
+    }
 }
 
 /// A partition that an entry of the log made is known after a restart too, before that entry is applied.
