@@ -365,7 +365,6 @@ impl Drop for Node {
 }
 
 /// Where logs and store end.
-
 struct Ends {
     last: (EntryIndex, u64),
     durable: (EntryIndex, u64),

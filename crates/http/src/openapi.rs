@@ -1,5 +1,6 @@
 //! The description of the API, made of the table of routes: as an OpenAPI document and as a page for people.
 
+mod components;
 mod describe;
 mod notation;
 mod notes;
@@ -12,7 +13,8 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::Level;
 use crate::routes::{RouteSpec, TABLE};
-use describe::{Body, COMPONENTS, Described, describe};
+use components::COMPONENTS;
+use describe::{Body, Described, describe};
 use notation::schema;
 use notes::notes;
 

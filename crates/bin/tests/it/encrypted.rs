@@ -77,7 +77,7 @@ fn an_encrypted_queue_keeps_its_payloads_from_the_disk() {
 
     let other = key.replace('0', "f");
     for variables in [&[("QUEEN_ENCRYPTION_KEY", &*other)][..], &[]] {
-        let log = Program::start(dir, variables).err().expect("it serves");
+        let log = Program::start(dir, variables).expect_err("it serves");
         let line = log.lines().last().unwrap();
         assert!(line.contains("FATAL: QUEEN_ENCRYPTION_KEY is not"), "{log}");
         assert!(!log.contains(&other[..16]), "{log}");

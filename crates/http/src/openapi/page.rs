@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::FAILURES;
-use super::describe::{COMPONENTS, describe};
+use super::components::COMPONENTS;
+use super::describe::describe;
 use super::notes::notes;
 use crate::auth::Level;
 use crate::routes::TABLE;

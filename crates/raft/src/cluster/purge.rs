@@ -80,17 +80,14 @@ impl Purge {
 
     async fn tick(&mut self) -> Result<(), Box<openraft::errors::Fatal<Types>>> {
         let own = self.own();
-        let target = match self.members() {
-            Some(members) => {
-                let target = own.and_then(|own| target(own, &members, self.hold, self.keep));
-                self.floor.store(target.map_or(0, |target| target + 1), Ordering::Release);
-                target
-            }
-            None => {
-                self.floor.store(0, Ordering::Release);
-                let floor = *self.store.leader_floor.lock();
-                own.zip(floor).map(|(own, floor)| own.min(floor))
-            }
+        let target = if let Some(members) = self.members() {
+            let target = own.and_then(|own| target(own, &members, self.hold, self.keep));
+            self.floor.store(target.map_or(0, |target| target + 1), Ordering::Release);
+            target
+        } else {
+            self.floor.store(0, Ordering::Release);
+            let floor = *self.store.leader_floor.lock();
+            own.zip(floor).map(|(own, floor)| own.min(floor))
         };
         let purged = self.store.state.lock().purged.map_or(0, |purged| purged.index + 1);
         let step = (self.keep / 4).clamp(1, STEP_MAX);
@@ -157,7 +154,7 @@ mod tests {
 
     #[test]
     fn who_is_heard_keeps_what_it_lacks_and_who_is_not_does_only_for_a_while() {
-        let hold = Duration::from_secs(600);
+        let hold = Duration::from_mins(10);
         let known = |matched, seconds| Known { matched, silent: Duration::from_secs(seconds) };
         let check = |members: &[Known], expected| {
             assert_eq!(target(100, members, hold, 10), expected, "{members:?}");

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::program::{Program, call_at};
 
 /// A condition that a cluster does not reach in this time, it never does.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) struct Trio {
