@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Everything goes by one *period*: a checkpoint in each, and the life of a message. What the node is and works at is watched
-//! from outside ([`watch`]); [`judge`] has the rules; every message is accounted for ([`ledger`]).
+//! from outside ([`watch`]); [`mod@judge`] has the rules; every message is accounted for ([`ledger`]).
 
 mod judge;
 mod ledger;
