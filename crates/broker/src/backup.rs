@@ -261,13 +261,20 @@ async fn take_with_term(shared: &Arc<Shared>) -> Result<(Backup, u64), CallError
 fn send(shared: &Shared, staged: Staged, sender: &mpsc::Sender<Result<Bytes, String>>) {
     let Staged { pack, staging, .. } = staged;
     let mut stops = false;
+    // The last piece waits until the staging is gone: whoever has all of a backup may ask for the next at once.
+    let mut last = None;
     let mut take = |piece: Vec<u8>| {
         stops = shared.arrivals.is_stopped();
-        let sent = if stops { Ok(()) } else { sender.blocking_send(Ok(Bytes::from(piece))) };
+        let before = last.replace(Bytes::from(piece)).filter(|_| !stops);
+        let sent = before.map_or(Ok(()), |piece| sender.blocking_send(Ok(piece)));
         if stops || sent.is_err() { Err(Stopped) } else { Ok(()) }
     };
     let written = pack.write(&*staging.disk, &mut take);
     drop(staging);
+    let written = written.and_then(|()| {
+        let sent = last.map_or(Ok(()), |piece| sender.blocking_send(Ok(piece)));
+        sent.map_err(|_| PackError::Stopped)
+    });
     let told = match written {
         Ok(()) => {
             tracing::info!(index = pack.manifest().index, bytes = pack.bytes(), "backup sent");
