@@ -8,6 +8,7 @@
 
 mod cluster;
 mod local;
+mod payloads;
 mod replay;
 
 use queen_model::Entry;

@@ -1,10 +1,11 @@
 //! One node, one voter: committed means synced in the node's own logs.
 
-use queen_model::{Append, AppendPayload, Effect, Entry};
+use queen_model::Effect;
 use queen_qlog::{EntryWrite, Fault, MessageWrite, Qlog};
 use queen_record::ids::{EntryIndex, LogId};
 use queen_record::layout::SYSTEM_LOG;
 
+use crate::payloads::{message, without_payloads};
 use crate::{Committed, Proposal, Replicator, Step};
 
 /// The term that committed entries carry on one node; records store 0.
@@ -88,29 +89,4 @@ impl Replicator for LocalReplicator {
     fn end_round(&mut self) {}
 
     fn applied(&mut self, _: EntryIndex) {}
-}
-
-fn message(append: &Append, log: LogId) -> MessageWrite<'_> {
-    let AppendPayload::Stored { bytes, compressed, .. } = &append.payload else {
-        unreachable!("a proposed append holds its payload")
-    };
-    MessageWrite {
-        log,
-        partition: append.id,
-        base: append.base,
-        created: append.created,
-        hashes: &append.hashes,
-        payload: bytes,
-        compressed: *compressed,
-    }
-}
-
-/// The entry as a replay would see it: apply does the same with both, and memory is freed early.
-fn without_payloads(mut entry: Entry) -> Entry {
-    for effect in &mut entry.effects {
-        if let Effect::Append(append) = effect {
-            append.payload = AppendPayload::Elsewhere { retained: append.retained() };
-        }
-    }
-    entry
 }

@@ -63,7 +63,7 @@ pub struct View {
     pub last: EntryIndex,
     /// The last entry that this member knows to be committed.
     pub committed: EntryIndex,
-    /// Time since a majority answered the leader, if this member leads.
+    /// Time since a majority answered the leader, if this member leads others.
     pub quorum_age: Option<Duration>,
     /// Time since a leader called, if one did.
     pub heard: Option<Duration>,
@@ -148,18 +148,25 @@ impl Cluster {
             is_committed: metrics.committed_membership_config.log_id() == stored.log_id(),
             last,
             committed: committed.map_or(EntryIndex(0), |id| entry_index(id.index)),
-            quorum_age: metrics.last_quorum_acked.as_ref().map(|at| at.elapsed()),
+            quorum_age: quorum_age(
+                self.node,
+                &voters,
+                metrics.last_quorum_acked.as_ref().map(|at| at.elapsed()),
+            ),
             heard: self.shared.heard.lock().map(|at| at.elapsed()),
             members: members.collect(),
             voters,
         }
     }
 
-    /// Time since a majority answered; `None` when this member does not lead.
+    /// Time since a majority answered; `None` when this member leads nobody else.
     pub fn quorum_age(&self) -> Option<Duration> {
-        let metrics = self.raft.data_metrics();
+        let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        metrics.last_quorum_acked.as_ref().map(|at| at.elapsed())
+        let acked = metrics.last_quorum_acked.as_ref().map(|at| at.elapsed());
+        let sets = metrics.membership_config.get_joint_config();
+        let voters: Vec<Vec<u64>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
+        quorum_age(self.node, &voters, acked)
     }
 
     /// Where the leader is reached, if this member knows one that is not itself.
@@ -239,5 +246,26 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Time since a majority answered. A sole voter is its own majority: nobody answers it, and it waits for nobody.
+fn quorum_age(node: u64, voters: &[Vec<u64>], acked: Option<Duration>) -> Option<Duration> {
+    let is_alone = voters.iter().all(|set| *set == [node]);
+    acked.filter(|_| !is_alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sole_voter_needs_no_answer() {
+        let age = Some(Duration::from_mins(1));
+        assert_eq!(quorum_age(1, &[vec![1]], age), None);
+        assert_eq!(quorum_age(1, &[vec![1, 2, 3]], age), age);
+        // While the membership changes both sets must agree.
+        assert_eq!(quorum_age(1, &[vec![1], vec![1, 2]], age), age);
+        assert_eq!(quorum_age(1, &[vec![2]], age), age);
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, TryRecvError};
 use openraft::async_runtime::WatchReceiver;
 use openraft::impls::ProgressResponder;
-use queen_model::{AppendPayload, Effect, Entry};
+use queen_model::Entry;
 use queen_qlog::Fault;
 use queen_record::ids::EntryIndex;
 use tokio::runtime::Handle;
@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::machine::{Core, Event};
 use super::store::Shared;
 use super::types::{Command, Raft, Types};
+use crate::payloads::without_payloads;
 use crate::{Committed, Proposal, Replicator, Step};
 
 /// Between two tries of a leader that was refused although it leads: its lease will be renewed, or it will be deposed.
@@ -149,7 +150,7 @@ impl ClusterReplicator {
             // Of another leader, or given up: the plan that is being made does not know it.
             self.lose(steps);
         }
-        let entry = without_payloads(entry);
+        let entry = without_payloads((**entry).clone());
         steps.push(Step::Committed { committed: Committed { index, term, entry }, is_own });
     }
 
@@ -195,23 +196,4 @@ fn leads(raft: &Raft, term: u64) -> bool {
     let metrics = raft.server_metrics();
     let metrics = metrics.borrow_watched();
     metrics.state.is_leader() && metrics.vote.leader_id.term == term
-}
-
-/// The entry as a replay would see it: apply does the same with both, and memory is freed early.
-fn without_payloads(entry: &Entry) -> Entry {
-    let effects = entry.effects.iter().map(|effect| match effect {
-        Effect::Append(append) => {
-            let mut bare = append.clone();
-            bare.payload = AppendPayload::Elsewhere { retained: append.retained() };
-            Effect::Append(bare)
-        }
-        other => other.clone(),
-    });
-    Entry {
-        now: entry.now,
-        pid_base: entry.pid_base,
-        kv_version_base: entry.kv_version_base,
-        commands: entry.commands.clone(),
-        effects: effects.collect(),
-    }
 }

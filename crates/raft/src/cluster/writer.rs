@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use openraft::storage::IOFlushed;
-use queen_model::{Append, AppendPayload, Effect};
+use queen_model::Effect;
 use queen_qlog::{EntryWrite, Fault, MessageWrite, Qlog};
 use queen_record::ids::{EntryIndex, LogId, Micros};
 use queen_record::layout::SYSTEM_LOG;
@@ -17,6 +17,7 @@ use super::routes::{Routes, Unknown};
 use super::snapshot::swap::Pending;
 use super::store::Shared;
 use super::types::{LogEntry, Payload, Types, entry_index};
+use crate::payloads::message;
 
 /// Bytes of entries that one group gathers before it is written.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -272,21 +273,5 @@ impl Prepared {
             _ => None,
         };
         command.0.effects.iter().zip(&self.logs).filter_map(message).collect()
-    }
-}
-
-/// The message record of an append that holds its payload.
-pub(crate) fn message(append: &Append, log: LogId) -> MessageWrite<'_> {
-    let AppendPayload::Stored { bytes, compressed, .. } = &append.payload else {
-        unreachable!("an entry that is written has its payloads")
-    };
-    MessageWrite {
-        log,
-        partition: append.id,
-        base: append.base,
-        created: append.created,
-        hashes: &append.hashes,
-        payload: bytes,
-        compressed: *compressed,
     }
 }
