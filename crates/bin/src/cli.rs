@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{Environment, Settings, show};
-use crate::{client, examine, logging, node, relayout, restore, start};
+use crate::{client, examine, logging, node, promote, relayout, restore, start};
 
 const TEACH: &str = r#"Run one:
 
@@ -46,7 +46,7 @@ The directory belongs to one running broker and holds everything: queue logs in 
 store/. `queen backup --to FILE.tar` copies it while the broker runs, `queen restore` makes a
 directory of that; any other copy only while it is stopped. `queen doctor DIR` examines it then, and changes
 nothing; `queen log dump FILE` and `queen store dump DIR` show what is in it. `queen relayout` makes a
-second directory of it with another number of shared logs. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
+second directory of it with another number of shared logs, `queen promote-dir` makes a cluster of it. SIGTERM or SIGINT stops: allow a minute. Exit code 0 is a
 requested stop, 1 a refused start, or the stop of a node that had failed before; one FATAL line says
 why."#;
 
@@ -78,6 +78,8 @@ enum Command {
     Restore(restore::Args),
     /// Make a data directory of another one that is at rest, with its queues spread over another number of logs.
     Relayout(relayout::Args),
+    /// Make the data directory of a node alone that of a cluster of one, to which others are then added.
+    PromoteDir(promote::Args),
     #[command(flatten)]
     Examine(examine::Command),
 }
@@ -88,6 +90,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Some(Command::Client(command)) => return Ok(client::run(&command)),
         Some(Command::Examine(command)) => return Ok(examine::run(&command)),
         Some(Command::Restore(args)) => return Ok(restore::run(&args)),
+        Some(Command::PromoteDir(args)) => return Ok(promote::run(&args)),
         Some(Command::Relayout(args)) => return Ok(relayout::run(&args)),
         None => {
             let environment = Environment::of_process();

@@ -10,7 +10,8 @@ mod values;
 
 pub(crate) use source::Environment;
 pub(crate) use values::{
-    Algorithm, Filter, Host, NodeId, Peers, Percent, Replicator, Secret, ServerId, Shards, Threads,
+    Algorithm, Filter, Host, NodeId, OwnNumber, Peers, Percent, Replicator, Secret, ServerId,
+    Shards, Threads, is_address,
 };
 
 use std::net::SocketAddr;
@@ -201,6 +202,8 @@ settings! {
             "Shared secret of every call between members; without one anybody who reaches the port may write the log";
         raft_join: bool = ["QUEEN_RAFT_JOIN"], "false", ANY, "",
             "An empty node founds no cluster: it waits to be added to one";
+        force_recover: OwnNumber = ["QUEEN_RAFT_FORCE_RECOVER"], "", ANY, "",
+            "This node's own number: it goes on alone, since a majority of the disks is lost; see docs/cluster.md";
         heartbeat_ms: u64 = ["QUEEN_RAFT_HEARTBEAT_MS"], "0", (0, 60_000), "ms",
             "Time between two heartbeats of a leader; 0 is 100, and 50 for a single voter";
         election_ms: u64 = ["QUEEN_RAFT_ELECTION_MS"], "0", (0, 600_000), "ms",

@@ -12,6 +12,7 @@ mod fatal;
 mod logging;
 mod metrics;
 mod node;
+mod promote;
 mod relayout;
 mod restore;
 mod runtime;

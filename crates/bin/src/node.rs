@@ -122,13 +122,18 @@ fn cluster(settings: &Settings, dir: &Path) -> anyhow::Result<Option<ClusterOpti
             "QUEEN_RAFT_TOKEN is not set: anybody who reaches the raft port may vote and write the log"
         );
     }
+    let node = settings.node_number()?;
+    if let Some(forced) = settings.force_recover.0.filter(|forced| *forced != node) {
+        anyhow::bail!("QUEEN_RAFT_FORCE_RECOVER is {forced}, and this is node {node}");
+    }
     Ok(Some(ClusterOptions {
         dir: dir.to_owned(),
-        node: settings.node_number()?,
+        node,
         peers,
         listen,
         token,
         join: settings.raft_join,
+        force_recover: settings.force_recover.0.is_some(),
         heartbeat: or(settings.heartbeat_ms, 50, 100),
         election: or(settings.election_ms, 150, 1000),
         promote_lag_max: settings.promote_max_lag,

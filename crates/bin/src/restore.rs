@@ -79,7 +79,7 @@ fn unpack(from: &Path, growing: &Path) -> Result<Manifest, Failure> {
             let read = || read_directory(&RealDisk, from, &mut place, &progress);
             return watched(|elapsed| copying(&progress, elapsed), read).map_err(of_archive);
         }
-        from => Some(open(from)?),
+        from => Some(archive_file(from)?),
     };
     let read = || -> Result<Manifest, ArchiveError> {
         match archive {
@@ -88,6 +88,25 @@ fn unpack(from: &Path, growing: &Path) -> Result<Manifest, Failure> {
         }
     };
     watched(|elapsed| copying(&progress, elapsed), read).map_err(of_archive)
+}
+
+/// Opens the file of a backup, which is not packed.
+fn archive_file(from: &Path) -> Result<File, Failure> {
+    use std::os::unix::fs::FileExt;
+    let file = open(from)?;
+    let mut head = [0; 4];
+    let read = file.read_at(&mut head, 0).map_err(said(from, "cannot be read"))?;
+    let unpack = match head.get(..read).unwrap_or_default() {
+        [0x1f, 0x8b, ..] => "gzip -dc",
+        [0x28, 0xb5, 0x2f, 0xfd] => "zstd -dc",
+        [0xfd, b'7', b'z', b'X'] => "xz -dc",
+        [b'B', b'Z', b'h', _] => "bzip2 -dc",
+        _ => return Ok(file),
+    };
+    let from = from.display();
+    Err(Failure::said(format!(
+        "{from} is packed: unpack it on the way, as in `{unpack} {from} | queen restore --from - --to DIR`"
+    )))
 }
 
 fn check_empty(to: &Path) -> Result<(), Failure> {

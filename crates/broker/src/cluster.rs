@@ -41,6 +41,9 @@ pub(crate) fn place(shared: &Shared) -> Place {
     if shared.is_leading() && quorum_answers(cluster) {
         return Place::Here;
     }
+    if cluster.refused().is_some() {
+        return Place::Nowhere;
+    }
     cluster.leader().map_or(Place::Nowhere, |leader| Place::At(leader.http))
 }
 
@@ -49,7 +52,9 @@ pub(crate) async fn place_within(shared: &Shared, limit: Duration) -> Place {
     let until = tokio::time::Instant::now() + limit;
     loop {
         let place = place(shared);
-        let is_over = tokio::time::Instant::now() >= until || shared.failed.lock().is_some();
+        let is_refused = shared.cluster.get().is_some_and(|cluster| cluster.refused().is_some());
+        let has_failed = shared.failed.lock().is_some();
+        let is_over = tokio::time::Instant::now() >= until || has_failed || is_refused;
         if place != Place::Nowhere || is_over {
             return place;
         }
@@ -83,12 +88,18 @@ pub(crate) fn standing(shared: &Shared, applied: u64) -> Standing {
     let view = cluster.view();
     let is_voter = view.members.iter().any(|member| member.node == view.node && member.is_voter);
     let committed = view.committed.0.max(applied);
-    let (role, reason) = if shared.is_leading() {
+    let (role, reason) = if let Some(reason) = cluster.refused() {
+        ("learner", Some(reason))
+    } else if shared.is_leading() {
         let answers = view.quorum_age.is_none_or(|age| age < QUORUM_AGE_MAX);
         ("leader", (!answers).then(|| "no majority of the voters answers this leader".to_owned()))
     } else if view.members.iter().all(|member| member.node != view.node) {
-        let reason = "this node is no member of its cluster: it waits to be added".to_owned();
-        ("learner", Some(reason))
+        let reason = if view.members.is_empty() {
+            "this node is empty: it waits to be added to a cluster, or to found one with every node of QUEEN_RAFT_PEERS"
+        } else {
+            "this node is no member of its cluster: it waits to be added"
+        };
+        ("learner", Some(reason.to_owned()))
     } else if view.leader.is_none() || view.is_leader {
         ("candidate", Some("there is no leader".to_owned()))
     } else {

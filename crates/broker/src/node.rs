@@ -220,7 +220,8 @@ impl Node {
                     durable: (opened.durable, term),
                     made: opened.made,
                 };
-                Box::new(join(&shared, cluster, disk.clone(), ends)?)
+                let now_ms = clock.wall_us() / 1000;
+                Box::new(join(&shared, cluster, (disk.clone(), now_ms), ends)?)
             }
         };
         let core = Core {
@@ -376,7 +377,7 @@ struct Ends {
 fn join(
     shared: &Arc<Shared>,
     options: &ClusterOptions,
-    disk: Arc<dyn Disk>,
+    (disk, now_ms): (Arc<dyn Disk>, i64),
     ends: Ends,
 ) -> Result<impl Replicator + use<>, ClusterError> {
     let Ends { last, durable, made } = ends;
@@ -408,6 +409,8 @@ fn join(
                 shared.restart(&reason);
             }
         }),
+        draw: Arc::new(rand::random),
+        now_ms,
         snapshots: Arc::new(Snapshots(Arc::downgrade(shared))),
     };
     let (cluster, replicator) = queen_raft::start(options, parts)?;

@@ -35,9 +35,17 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
         figures.bytes += len.unwrap_or(0);
         unknown(&target.dir, file, &mut findings);
     }
+    no_data(&**disk, target, &mut findings)?;
     progress.set_total(figures.bytes);
 
     progress.enter(Stage::Start);
+    let disk = &match staged(disk, target, &mut findings)? {
+        Ok(disk) => disk,
+        Err(refused) => {
+            let verdict = Verdict::Refuses(refused);
+            return Ok(Report { verdict, findings: findings.sorted(), figures });
+        }
+    };
     let scratch = ScratchDisk::new(disk.clone(), &target.dir).counting(progress.counter());
     let over: Arc<dyn Disk> = Arc::new(scratch.clone());
     let started = start::start(&over, target);
@@ -71,6 +79,39 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
     }
     progress.enter(Stage::Done);
     Ok(Report { verdict, findings: findings.sorted(), figures })
+}
+
+/// The directory as a start looks at it: with the snapshot of another member in place, when one waits. Else the text of the
+/// refusal.
+fn staged(
+    disk: &Arc<dyn Disk>,
+    target: &Target,
+    findings: &mut Findings,
+) -> io::Result<Result<Arc<dyn Disk>, String>> {
+    let mut waits = None;
+    for name in queen_raft::STAGED {
+        let path = target.dir.join(name);
+        if disk.exists(&path)? {
+            waits = Some(path);
+        }
+    }
+    let Some(marker) = waits else { return Ok(Ok(disk.clone())) };
+    let over: Arc<dyn Disk> = Arc::new(ScratchDisk::new(disk.clone(), &target.dir));
+    // Whose the directory is plays no part in what is examined.
+    match queen_raft::load_staged(&over, &target.dir, 0) {
+        Ok(loaded) => {
+            let index = loaded.map_or(0, |index| index.0);
+            let what = format!(
+                "a snapshot of entry {index} waits: a start loads it first; this is about the directory with it in place"
+            );
+            findings.add(Severity::Note, &marker, None, what);
+            Ok(Ok(over))
+        }
+        Err(error) => {
+            findings.add(Severity::Refuses, &marker, None, error.to_string());
+            Ok(Err(error.to_string()))
+        }
+    }
 }
 
 /// The verdict of a start that serves, and what it says of the whole directory.
@@ -133,19 +174,49 @@ fn all_files(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Notes a directory in which no node has ever been: a start would make a new one.
+fn no_data(disk: &dyn Disk, target: &Target, findings: &mut Findings) -> io::Result<()> {
+    let dir = &target.dir;
+    if disk.exists(&target.qlog_dir())? || disk.exists(&target.store_dir())? {
+        return Ok(());
+    }
+    let mut what = "no node's data is in this directory: a start would begin anew".to_owned();
+    for entry in disk.list(dir)? {
+        if entry.is_dir && disk.exists(&dir.join(&entry.name).join("qlog"))? {
+            what =
+                format!("{what}; {} looks like a data directory", dir.join(&entry.name).display());
+            break;
+        }
+    }
+    findings.add(Severity::Note, dir, None, what);
+    Ok(())
+}
+
 /// Notes a file that no build of this program makes.
 fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
     let inside = file.strip_prefix(dir).unwrap_or(file);
     let parts: Vec<_> = inside.iter().filter_map(|part| part.to_str()).collect();
     let is_known = match *parts {
-        [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
+        [name] => {
+            let name = name.strip_suffix(".tmp").unwrap_or(name);
+            TOP.contains(&name) || queen_raft::STAGED.contains(&name)
+        }
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
         [STAGING, _] => {
             let what = "a backup was being taken; a start removes it";
             findings.add(Severity::Note, file, None, what);
             true
         }
-        ["store", "new", _] | ["raft", "state.json"] => true,
+        ["store", "new", _] => true,
+        ["raft", name] => {
+            let name = name.strip_suffix(".tmp").unwrap_or(name);
+            ["state.json", "committed.json", "membership.json", "seen.json"].contains(&name)
+        }
+        ["snapshots", ..] => {
+            let what = "of a snapshot of another member; a start loads it or removes it";
+            findings.add_once(Severity::Note, &dir.join("snapshots"), None, what);
+            true
+        }
         ["qlog", name] => {
             ["LANES", "SHARDS", "RECLAIMED", "FILES"].contains(&name) || is_leftover(name)
         }

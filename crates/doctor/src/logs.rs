@@ -191,7 +191,12 @@ impl<'a> Reading<'a> {
         if let Some(part) = record.entry_part() {
             if let EntryBody::Whole(bytes) = part.body {
                 self.figures.entries += 1;
-                Entry::decode(bytes).map_err(|error| format!("entry {seq}: {error}"))?;
+                match queen_raft::describe_own(bytes) {
+                    Some(own) => drop(own.map_err(|error| format!("entry {seq}: {error}"))?),
+                    None => drop(
+                        Entry::decode(bytes).map_err(|error| format!("entry {seq}: {error}"))?,
+                    ),
+                }
             }
             return Ok(());
         }

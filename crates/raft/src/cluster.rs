@@ -8,9 +8,11 @@
 //!
 //! The library runs on a small runtime of its own, so that requests never delay a heartbeat.
 
+mod alone;
 mod cache;
 mod changes;
 mod files;
+mod identity;
 mod machine;
 mod member;
 mod network;
@@ -25,13 +27,15 @@ mod types;
 mod wire;
 mod writer;
 
+pub use alone::promote;
 pub use changes::{Change, NotChanged};
-pub use files::{DIR, FilesError, STATE, check_files};
+pub use files::{DIR, FilesError, STATE, check_files, describe_own};
 pub(crate) use files::{is_own, own_payload};
+pub use identity::DiskId;
 pub use member::{Cluster, MemberView, View};
 pub use replicator::ClusterReplicator;
 pub use routes::Owners;
-pub use snapshot::swap::load_staged;
+pub use snapshot::swap::{STAGED, load_staged};
 pub use snapshot::{Snapshot, SnapshotSource};
 pub use start::{ClusterError, ClusterOptions, ClusterParts, start};
 pub use types::Member;

@@ -16,9 +16,9 @@ use queen_qlog::Fault;
 use queen_record::ids::{EntryIndex, LogId};
 
 pub use cluster::{
-    Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR,
-    FilesError, Member, MemberView, NotChanged, Owners, STATE, Snapshot, SnapshotSource, View,
-    check_files, load_staged, start,
+    Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR, DiskId,
+    FilesError, Member, MemberView, NotChanged, Owners, STAGED, STATE, Snapshot, SnapshotSource,
+    View, check_files, describe_own, load_staged, promote, start,
 };
 pub use local::LocalReplicator;
 pub use replay::{Examined, ReplayError, examine, replay};

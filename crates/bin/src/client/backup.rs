@@ -42,6 +42,9 @@ pub(crate) struct Args {
     connection: Connection,
 }
 
+/// Ends of names that promise a packed file.
+const PACKED: [&str; 8] = ["tgz", "gz", "zst", "tzst", "xz", "bz2", "zip", "lz4"];
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let to = &*args.to;
     let node = Node::new(&args.connection)?;
@@ -51,6 +54,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     let is_file = to.extension().is_some_and(|extension| extension == "tar");
+    if let Some(kind) = to.extension().filter(|kind| PACKED.iter().any(|packed| packed == kind)) {
+        return Err(Failure::said(format!(
+            "a backup is not written as .{}: pack its stream, as in `queen backup --to - | zstd > queen.tar.zst`",
+            kind.display()
+        )));
+    }
     check_free(to, is_file)?;
     let partial = beside(to, "partial")?;
     let manifest = if is_file {

@@ -281,6 +281,28 @@ impl fmt::Display for NodeId {
     }
 }
 
+/// This node's number, said once more on purpose; or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnNumber(pub(crate) Option<u64>);
+
+impl Parse for OwnNumber {
+    const ACCEPTS: &'static str = "this node's own number; empty for no";
+
+    fn parse(text: &str, _: (u64, u64)) -> Result<Self, String> {
+        match (text.trim(), text.trim().parse()) {
+            ("", _) => Ok(Self(None)),
+            (_, Ok(number)) if number > 0 => Ok(Self(Some(number))),
+            _ => Err("is no node's number".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for OwnNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |number| number.fmt(f))
+    }
+}
+
 /// The voters of a new cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peers(pub(crate) BTreeMap<u64, Member>);
@@ -295,7 +317,7 @@ impl Parse for Peers {
             let (id, addresses) = part.split_once('=').ok_or_else(form)?;
             let (raft, http) = addresses.split_once('/').ok_or_else(form)?;
             let id = id.trim().parse::<u64>().ok().filter(|id| *id > 0).ok_or_else(form)?;
-            let member = Member { raft: raft.trim().to_owned(), http: http.trim().to_owned() };
+            let member = Member::at(raft.trim(), http.trim());
             if !is_address(&member.raft) || !is_address(&member.http) {
                 return Err(form());
             }

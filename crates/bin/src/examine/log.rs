@@ -126,6 +126,11 @@ impl Dump<'_> {
         match part.body {
             EntryBody::Stub { .. } => self.print(&described, Map::new(), &[]),
             EntryBody::Whole(bytes) => {
+                if let Some(own) = queen_raft::describe_own(bytes) {
+                    let own = own.map_err(|error| wrong(&error))?;
+                    let more = Map::from_iter([("cluster".to_owned(), Value::from(own))]);
+                    return self.print(&described, more, &[]);
+                }
                 let entry = Entry::decode(bytes).map_err(|error| wrong(&error))?;
                 let effects: Vec<Described> = entry.effects.iter().map(describe_effect).collect();
                 self.print_with(&described, "effects", &effects)

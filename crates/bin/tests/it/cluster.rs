@@ -1,5 +1,7 @@
 //! Three programs that are one broker.
 
+mod alone;
+mod identity;
 mod members;
 mod trio;
 
@@ -151,6 +153,13 @@ fn a_node_that_was_away_too_long_is_sent_a_snapshot_and_holds_everything() {
     assert_eq!(code, Some(75), "{log}");
     assert!(log.contains("snapshot staged: restarting to load it"), "{log}");
     assert!(!log.contains("FATAL"), "{log}");
+    let output = crate::queen(&["doctor", trio.dir(away).to_str().unwrap()], &[]);
+    let report = crate::text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{report}");
+    assert!(
+        report.contains("snapshot.pending") && report.contains("a start loads it first"),
+        "{report}"
+    );
     push(&trio, leader, number);
     number += 1;
     trio.restart(away);

@@ -1,38 +1,16 @@
 //! `queen doctor` and the dumps on real directories: the doctor says what a real start then does, and writes nothing.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::dirs::{copy, files, sealed, settle};
 use crate::program::Program;
 use crate::{queen, text};
 
 const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
 /// The lowest that the program takes.
 const SEGMENT: (&str, &str) = ("QUEEN_RAFT_SEGMENT_BYTES", "65536");
-
-/// Every file below a directory, with its bytes.
-pub(crate) fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.insert(path.clone(), std::fs::read(&path).unwrap());
-        }
-    }
-    found
-}
-
-fn copy(from: &Path, to: &Path) {
-    for (path, bytes) in files(from) {
-        let target = to.join(path.strip_prefix(from).unwrap());
-        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::write(target, bytes).unwrap();
-    }
-}
 
 /// A stopped node's directory: a sealed file and an active one, an encrypted queue, a compressed record.
 fn directory() -> tempfile::TempDir {
@@ -55,11 +33,7 @@ fn directory() -> tempfile::TempDir {
         );
         node.ask("POST", "/api/v1/push", &item);
     }
-    // The side files come from a thread of their own.
-    let has_sides = |path: &PathBuf| path.with_extension("qhsh").exists();
-    while sealed(dir.path()).is_empty() || !sealed(dir.path()).iter().all(has_sides) {
-        node.ask("GET", "/health", "");
-    }
+    settle(&node, dir.path());
     let (status, log) = node.stop();
     assert!(status.success(), "{log:?}");
     dir
@@ -68,24 +42,6 @@ fn directory() -> tempfile::TempDir {
 fn letter(seed: u32) -> char {
     let mixed = seed.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(seed).rotate_left(11);
     char::from_digit((mixed >> 13) % 36, 36).unwrap()
-}
-
-/// Record files that a later one with records follows.
-fn sealed(dir: &Path) -> Vec<PathBuf> {
-    // A node may be at work: what goes away meanwhile is passed over.
-    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut logs: Vec<PathBuf> = Vec::new();
-    for log in entries(&dir.join("qlog")) {
-        let with_records = entries(&log.path()).filter(|file| {
-            let is_log = file.path().extension().is_some_and(|ext| ext == "qlog");
-            is_log && file.metadata().is_ok_and(|data| data.len() > 32)
-        });
-        logs.extend(with_records.map(|file| file.path()));
-    }
-    logs.sort();
-    let next =
-        |path: &PathBuf| logs.iter().any(|other| other > path && other.parent() == path.parent());
-    logs.iter().filter(|path| next(path)).cloned().collect()
 }
 
 fn doctor(dir: &Path, with_key: bool) -> (i32, Value) {

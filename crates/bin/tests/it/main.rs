@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod commands;
 mod contract;
+mod dirs;
 mod encrypted;
 mod examine;
 mod program;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::backup::{noise, to};
 use crate::client::Client;
-use crate::examine::files;
+use crate::dirs::{files, settle};
 use crate::program::Program;
 use crate::{queen, text};
 
@@ -174,6 +174,7 @@ fn directory(dir: &Path) {
         }
     }
     drop(client);
+    settle(&node, dir);
     assert!(node.stop().0.success());
 }
 

@@ -97,7 +97,7 @@ pub(crate) async fn change_members(
 fn change_of(change: MembersChange) -> Change {
     match change {
         MembersChange::AddLearner { node, raft, http } => {
-            Change::AddLearner { id: node, at: queen_raft::Member { raft, http } }
+            Change::AddLearner { id: node, at: queen_raft::Member::at(raft, http) }
         }
         MembersChange::Promote { nodes, force } => Change::Promote { ids: nodes, force },
         MembersChange::SetVoters { nodes, force } => Change::SetVoters { voters: nodes, force },

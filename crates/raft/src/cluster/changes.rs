@@ -14,7 +14,7 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::Precondition;
 
 use super::member::Cluster;
-use super::types::{Member, Types};
+use super::types::{LogId, Member, Metrics, Raft, Types};
 pub(crate) use plan::Rules;
 use plan::plan;
 
@@ -95,6 +95,8 @@ impl Cluster {
                 "another change of the membership runs: ask again when it ended",
             );
         };
+        // The leader may be naming directories: what is checked next has them.
+        let _named = self.naming.lock().await;
         // Before the view: what the view shows is this membership, or a later one, which the library then refuses.
         let checked = *self.raft.metrics().borrow_watched().membership_config.log_id();
         let view = self.view();
@@ -108,15 +110,19 @@ impl Cluster {
         let same = Precondition::LastMembershipLogId { last_membership_log_id: checked };
         let done = self.raft.change_membership_if(members, false, [same]).await;
         let done = done.map_err(|error| refused(&error))?.log_id;
-        // What is shown next has the change in it.
-        let shown = self.raft.wait(None);
-        let shown = shown.metrics(|seen| *seen.membership_config.log_id() >= Some(done), "shown");
-        match shown.await {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                not("no_leader", format!("the change is made, and this node stops: {error}"))
-            }
-        }
+        shown(&self.raft, done).await
+    }
+}
+
+/// Waits until a change of the membership is in what is shown next.
+pub(super) async fn shown(raft: &Raft, done: LogId) -> Result<(), NotChanged> {
+    let is_shown = |seen: &Metrics| {
+        let stored = [&seen.membership_config, &seen.committed_membership_config];
+        stored.iter().all(|stored| *stored.log_id() >= Some(done))
+    };
+    match raft.wait(None).metrics(is_shown, "shown").await {
+        Ok(_) => Ok(()),
+        Err(error) => not("no_leader", format!("the change is made, and this node stops: {error}")),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The small files of a member, below `raft/`, and the bytes of the entries that are the cluster's own.
 //!
 //! ```text
-//! state.json       vote, purge point, where each term begins: replaced whole and synced, in order with the appends
+//! state.json       whose directory, vote, purge point, where each term begins: replaced whole and synced, in order with the appends
+//! seen.json        starts of other directories: replaced whole and synced before they count
 //! committed.json   a hint, rewritten in place and never synced: unreadable means unknown
 //! membership.json  the last applied membership: replaced whole and synced before it counts as applied
 //!
@@ -16,6 +17,7 @@ use queen_io::{Disk, DiskFile, OpenMode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::identity::{Boot, DiskId, Sighting};
 use super::snapshot::swap::{PENDING, Pending};
 use super::types::{LogId, Member, Membership, Payload, StoredMembership, Vote, log_id};
 
@@ -24,6 +26,7 @@ pub const DIR: &str = "raft";
 /// What says that a directory belongs to a cluster.
 pub const STATE: &str = "state.json";
 const COMMITTED: &str = "committed.json";
+const SEEN: &str = "seen.json";
 const MEMBERSHIP: &str = "membership.json";
 /// A file of these is small; a larger one is none of them.
 const BYTES_MAX: u64 = 1 << 20;
@@ -114,10 +117,23 @@ pub(crate) struct State {
     pub(crate) floor_v: u32,
     /// Whose directory it is.
     pub(crate) node: u64,
+    /// The directory's own name, from its first start on.
+    #[serde(default)]
+    pub(crate) disk: Option<DiskId>,
+    /// The last start.
+    #[serde(default)]
+    pub(crate) boot: Boot,
     pub(crate) vote: Option<VoteJson>,
     pub(crate) purged: Option<Id>,
     /// The first entry of each term that the log holds, ascending.
     pub(crate) terms: Vec<Id>,
+}
+
+impl State {
+    /// The term that was voted in last.
+    pub(crate) fn vote_term(&self) -> u64 {
+        self.vote.map_or(0, |vote| vote.term)
+    }
 }
 
 /// A membership as JSON.
@@ -166,6 +182,7 @@ impl StoredJson {
 pub fn check_files(disk: Arc<dyn Disk>, data: &Path) -> Result<(), FilesError> {
     let files = Files { disk, dir: data.join(DIR) };
     files.state()?;
+    files.seen()?;
     files.membership().map(drop)
 }
 
@@ -211,6 +228,15 @@ impl Files {
         self.replace(MEMBERSHIP, &StoredJson::of(stored))
     }
 
+    /// Starts of other directories.
+    pub(crate) fn seen(&self) -> Result<BTreeMap<DiskId, Sighting>, FilesError> {
+        Ok(self.read(SEEN)?.unwrap_or_default())
+    }
+
+    pub(crate) fn write_seen(&self, seen: &BTreeMap<DiskId, Sighting>) -> Result<(), FilesError> {
+        self.replace(SEEN, seen)
+    }
+
     /// The hint of what is committed; `None` also when it cannot be read.
     pub(crate) fn committed(&self) -> Option<LogId> {
         let id: Option<Id> = self.read(COMMITTED).ok().flatten();
@@ -226,11 +252,11 @@ impl Files {
         Ok(Hint { file, path })
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FilesError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FilesError> {
         read_json(&*self.disk, &self.dir.join(name))
     }
 
-    fn replace<T: Serialize>(&self, name: &str, value: &T) -> Result<(), FilesError> {
+    pub(crate) fn replace<T: Serialize>(&self, name: &str, value: &T) -> Result<(), FilesError> {
         replace_json(&*self.disk, &self.dir, name, value)
     }
 }
@@ -308,6 +334,20 @@ pub(crate) fn own_bytes(payload: &Payload) -> Option<Vec<u8>> {
 /// Whether an entry of the log is one of the cluster's own: nothing of it is applied to the state.
 pub(crate) fn is_own(bytes: &[u8]) -> bool {
     bytes.starts_with(&OWN)
+}
+
+/// What an entry of the cluster's own says, for a person; `None` for a planned one.
+///
+/// # Errors
+/// Its bytes are none.
+pub fn describe_own(bytes: &[u8]) -> Option<Result<String, String>> {
+    if !is_own(bytes) {
+        return None;
+    }
+    Some(own_payload(bytes).map(|payload| match payload {
+        Payload::Membership(membership) => format!("membership {membership}"),
+        Payload::Blank | Payload::Normal(_) => "blank".to_owned(),
+    }))
 }
 
 /// The payload of an entry of the cluster's own.

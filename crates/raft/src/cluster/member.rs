@@ -11,6 +11,7 @@ use queen_record::ids::EntryIndex;
 use tokio::runtime::Runtime;
 
 use super::changes::Rules;
+use super::identity::Identity;
 use super::machine::{Core, Event};
 use super::start::ClusterOptions;
 use super::store::Shared;
@@ -33,13 +34,24 @@ pub struct Cluster {
     pub(crate) raft: Raft,
     /// Held while a change of the membership runs.
     pub(crate) changing: tokio::sync::Semaphore,
+    /// Held while directories are named in the membership.
+    pub(crate) naming: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever may append entries: the core for a round, or a change of the membership.
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     /// What changes are held against.
     pub(crate) rules: Rules,
+    identity: Arc<Identity>,
     core: Core,
     shared: Arc<Shared>,
     ends: Mutex<Option<(Runtime, JoinHandle<()>)>>,
+}
+
+/// What a member shares with its tasks.
+pub(crate) struct Handles {
+    pub(crate) raft: Raft,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) naming: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What a member knows of its cluster.
@@ -89,20 +101,35 @@ pub struct MemberView {
 impl Cluster {
     pub(crate) fn new(
         options: &ClusterOptions,
-        raft: Raft,
-        runtime: Runtime,
+        handles: Handles,
+        ends: (Runtime, JoinHandle<()>),
         core: Core,
         shared: Arc<Shared>,
-        writer: JoinHandle<()>,
-        turn: Arc<tokio::sync::Mutex<()>>,
     ) -> Self {
-        let ends = Mutex::new(Some((runtime, writer)));
+        let Handles { raft, identity, naming, turn } = handles;
+        let changing = tokio::sync::Semaphore::new(1);
+        let ends = Mutex::new(Some(ends));
         let rules = Rules {
             promote_lag_max: options.promote_lag_max,
             live_within: LIVE_ELECTIONS * options.election,
         };
-        let changing = tokio::sync::Semaphore::new(1);
-        Self { node: options.node, raft, changing, turn, rules, core, shared, ends }
+        Self {
+            node: options.node,
+            raft,
+            changing,
+            naming,
+            turn,
+            rules,
+            identity,
+            core,
+            shared,
+            ends,
+        }
+    }
+
+    /// Why this member's directory has no place in its cluster, and what to do about it; `None` when it has.
+    pub fn refused(&self) -> Option<String> {
+        self.identity.refused()
     }
 
     /// Entries that a learner may be behind when it becomes a voter.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
+use openraft::entry::RaftEntry;
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
 use openraft::raft::{
@@ -19,12 +20,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::identity::{DiskId, Identity, NotWelcome, Welcome};
 use super::snapshot::send::Sending;
 use super::types::{LogId, Member, Types, Vote};
 use super::wire::{BODY_BYTES_MAX, HEAD_LEN, Wire, put_blob};
 
 /// What a connection begins with.
-pub(crate) const MAGIC: [u8; 8] = *b"QNRAFT1\0";
+pub(crate) const MAGIC: [u8; 8] = *b"QNRAFT2\0";
 /// The least time that a call gets: a busy disk is no silent peer.
 const CALL_MIN: Duration = Duration::from_secs(2);
 const CONNECT_MAX: Duration = Duration::from_secs(1);
@@ -55,20 +57,24 @@ pub(crate) mod kind {
 /// Who calls, and with what right.
 #[derive(Clone)]
 pub(crate) struct Caller {
+    pub(crate) identity: Arc<Identity>,
     node: u64,
     pub(crate) token: Arc<str>,
     /// Members that could not be reached when they were called last: said once, not with each heartbeat.
     silent: Arc<Mutex<BTreeSet<u64>>>,
     /// What followers may purge, plus one: goes with every append; 0 says nothing.
     pub(crate) floor: Arc<AtomicU64>,
+    /// Members that took a snapshot so far.
+    sent: Arc<AtomicU64>,
     /// Sends copies of this node.
     snapshots: Option<Arc<Sending>>,
 }
 
 impl Caller {
-    pub(crate) fn new(node: u64, token: &str) -> Self {
-        let floor = Arc::default();
-        Self { node, token: token.into(), silent: Arc::default(), floor, snapshots: None }
+    pub(crate) fn new(node: u64, token: &str, identity: Arc<Identity>) -> Self {
+        let (token, floor) = (token.into(), Arc::default());
+        let (silent, sent) = (Arc::default(), Arc::default());
+        Self { identity, node, token, silent, floor, sent, snapshots: None }
     }
 
     pub(crate) fn sending(self, snapshots: Sending) -> Self {
@@ -82,7 +88,10 @@ impl Caller {
     }
 
     fn missed(&self, failed: &CallFailed, target: u64) {
-        if self.silent.lock().insert(target) {
+        if matches!(failed, CallFailed::Unnamed { .. }) {
+            // It will be, as soon as a leader has met it.
+            tracing::debug!("{failed}");
+        } else if self.silent.lock().insert(target) {
             tracing::warn!("{failed}");
         }
     }
@@ -133,7 +142,8 @@ pub(crate) struct Peer {
     caller: Caller,
     target: u64,
     address: String,
-    link: Option<TcpStream>,
+    /// The connection, and the directory at its other end.
+    link: Option<(TcpStream, DiskId)>,
 }
 
 /// Why a call has no answer.
@@ -143,6 +153,11 @@ pub(crate) enum CallFailed {
     Unreachable { target: u64, address: String, error: io::Error },
     #[error("node {target} at {address} refused this node's QUEEN_RAFT_TOKEN or number: {reason}")]
     Refused { target: u64, address: String, reason: String },
+    #[error("node {target} at {address} is not called: {reason}")]
+    NotWelcome { target: u64, address: String, reason: String },
+    /// Before a leader has named its directory, nothing is asked of a member.
+    #[error("the membership does not name the directory of node {target} yet")]
+    Unnamed { target: u64 },
     #[error("node {target} does not answer: {error}")]
     Broken { target: u64, error: io::Error },
     #[error("node {target}: {reason}")]
@@ -152,9 +167,10 @@ pub(crate) enum CallFailed {
 impl From<CallFailed> for RPCError<Types> {
     fn from(failed: CallFailed) -> Self {
         match failed {
-            CallFailed::Unreachable { .. } | CallFailed::Refused { .. } => {
-                Self::Unreachable(Unreachable::new(&failed))
-            }
+            CallFailed::Unreachable { .. }
+            | CallFailed::Refused { .. }
+            | CallFailed::NotWelcome { .. }
+            | CallFailed::Unnamed { .. } => Self::Unreachable(Unreachable::new(&failed)),
             CallFailed::Broken { .. } | CallFailed::Remote { .. } => {
                 Self::Network(NetworkError::new(&failed))
             }
@@ -180,13 +196,10 @@ impl Peer {
             Some(link) => Ok(link),
             None => self.connect().await,
         };
-        let mut link = match link {
-            Ok(link) => link,
-            Err(failed) => {
-                self.caller.missed(&failed, target);
-                return Err(failed);
-            }
-        };
+        let (mut link, disk) = link.inspect_err(|failed| self.caller.missed(failed, target))?;
+        if kind == kind::APPEND && !self.caller.identity.may_append(target, disk) {
+            return Err(CallFailed::Unnamed { target });
+        }
         let question = frame(kind, message);
         let asked = async {
             link.write_all(&question).await?;
@@ -197,7 +210,7 @@ impl Peer {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
         let (kind, body) = answered.map_err(|error| CallFailed::Broken { target, error })?;
-        self.link = Some(link);
+        self.link = Some((link, disk));
         let reason = || String::from_utf8_lossy(&body).into_owned();
         match kind {
             kind::ANSWER => A::decode(body.clone())
@@ -206,7 +219,8 @@ impl Peer {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, CallFailed> {
+    /// Connects and greets; the connection, and the directory at its other end.
+    async fn connect(&self) -> Result<(TcpStream, DiskId), CallFailed> {
         let (target, address) = (self.target, self.address.clone());
         let unreachable =
             |error: io::Error| CallFailed::Unreachable { target, address: address.clone(), error };
@@ -215,6 +229,7 @@ impl Peer {
             out.put_u64_le(self.caller.node);
             out.put_u64_le(target);
             put_blob(out, self.caller.token.as_bytes());
+            self.caller.identity.greeting(target).put(out);
         });
         let connected = async {
             let mut link = TcpStream::connect(&*self.address).await?;
@@ -228,12 +243,26 @@ impl Peer {
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
         let (link, (kind, body)) = connected.map_err(unreachable)?;
-        if kind == kind::ANSWER {
-            self.caller.reached(target);
-            return Ok(link);
+        if kind != kind::ANSWER {
+            let reason = String::from_utf8_lossy(&body).into_owned();
+            return Err(CallFailed::Refused { target, address, reason });
         }
-        let reason = String::from_utf8_lossy(&body).into_owned();
-        Err(CallFailed::Refused { target, address, reason })
+        let welcome = Welcome::decode(body)
+            .map_err(|error| CallFailed::Remote { target, reason: error.to_string() })?;
+        // A start that is seen first is written down.
+        let identity = self.caller.identity.clone();
+        let taken = tokio::task::spawn_blocking(move || identity.welcomed(target, welcome)).await;
+        let taken = taken.unwrap_or_else(|error| Err(NotWelcome::Refused(error.to_string())));
+        match taken {
+            Ok(disk) => {
+                self.caller.reached(target);
+                Ok((link, disk))
+            }
+            Err(NotWelcome::Unnamed) => Err(CallFailed::Unnamed { target }),
+            Err(NotWelcome::Refused(reason)) => {
+                Err(CallFailed::NotWelcome { target, address, reason })
+            }
+        }
     }
 }
 
@@ -248,10 +277,18 @@ impl Peer {
             let none = io::Error::other("this node gives no snapshots");
             return Err(StreamingError::Unreachable(Unreachable::new(&none)));
         };
-        let failed = match self.connect().await {
+        let target = self.target;
+        let connected = self.connect().await.and_then(|(link, disk)| {
+            let may = self.caller.identity.may_append(target, disk);
+            if may { Ok(link) } else { Err(CallFailed::Unnamed { target }) }
+        });
+        let failed = match connected {
             // Large frames go one way: this connection is of its own, and ends with it.
             Ok(mut link) => match snapshots.send(&mut link, self.target, vote, least).await {
-                Ok(vote) => return Ok(SnapshotResponse::new(vote)),
+                Ok(vote) => {
+                    self.caller.sent.fetch_add(1, Ordering::AcqRel);
+                    return Ok(SnapshotResponse::new(vote));
+                }
                 Err(failed) => {
                     tracing::warn!("{failed}");
                     // The next try costs a copy of the store: not at once.
@@ -281,11 +318,34 @@ impl RaftNetworkV2<Types> for Peer {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
         let floor = self.caller.floor.load(Ordering::Acquire);
+        let sent = self.caller.sent.load(Ordering::Acquire);
+        // What this leader has seen of the others goes along where there is time for it.
+        let seen =
+            if rpc.entries.is_empty() { self.caller.identity.all_seen() } else { Vec::new() };
         let question = |out: &mut Vec<u8>| {
             out.put_u64_le(floor);
+            seen.put(out);
             rpc.put(out);
         };
-        Ok(self.call(kind::APPEND, question, limit(&option)).await?)
+        let answer = self.call(kind::APPEND, question, limit(&option)).await?;
+        if matches!(answer, AppendEntriesResponse::Conflict)
+            && self.caller.sent.load(Ordering::Acquire) != sent
+        {
+            // Perhaps of the log that a snapshot has replaced meanwhile.
+            let late = io::Error::other("the answer is older than the snapshot");
+            return Err(RPCError::Network(NetworkError::new(&late)));
+        }
+        // An answer to a heartbeat says nothing of what is synced.
+        let last = rpc.entries.last().map(RaftEntry::log_id);
+        let acknowledged = match &answer {
+            AppendEntriesResponse::Success => last,
+            AppendEntriesResponse::PartialSuccess(matched) => matched.filter(|_| last.is_some()),
+            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => None,
+        };
+        if let (Some(id), Some((_, disk))) = (acknowledged, &self.link) {
+            self.caller.identity.acknowledged(*disk, rpc.vote.leader_id.term, id.index + 1);
+        }
+        Ok(answer)
     }
 
     async fn vote(

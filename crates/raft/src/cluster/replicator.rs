@@ -3,6 +3,7 @@
 //! - P1: a proposal is out only while this member leads, and only one is. So nothing is planned on an entry whose outcome
 //!   is open, and an entry is never refused behind one that was accepted.
 //! - P2: it leads only after an entry of its own term is applied: the state is complete then, and the next index is known.
+//!   And only under a membership that names the directories of a majority (I3 of `identity`).
 //! - P3: a proposal whose fate is unknown ends the lead of the plan it was made on. When it is committed after all, it
 //!   comes as any entry of another leader does.
 
@@ -32,25 +33,26 @@ const STOP_MAX: Duration = Duration::from_secs(3);
 
 /// The replicator of a member of a cluster.
 pub struct ClusterReplicator {
-    pub(crate) raft: Raft,
-    pub(crate) runtime: Handle,
-    pub(crate) core: Core,
-    pub(crate) events: Receiver<Event>,
-    pub(crate) store: Arc<Shared>,
+    raft: Raft,
+    runtime: Handle,
+    core: Core,
+    events: Receiver<Event>,
+    store: Arc<Shared>,
     /// The term in which the library leads.
-    pub(crate) role: Option<u64>,
+    role: Option<u64>,
     /// The term of the last entry that was handed on.
-    pub(crate) seen_term: u64,
+    seen_term: u64,
     /// The term in which the core plans.
-    pub(crate) leading: Option<u64>,
+    leading: Option<u64>,
     /// The proposal that is out: its number and what it is.
-    pub(crate) pending: Option<(u64, Arc<Entry>)>,
-    pub(crate) proposals: u64,
+    pending: Option<(u64, Arc<Entry>)>,
+    proposals: u64,
     /// When a stopping node waits no longer for a majority.
-    pub(crate) stop_by: Option<Instant>,
-    pub(crate) turn: Arc<Mutex<()>>,
+    stop_by: Option<Instant>,
+    turn: Arc<Mutex<()>>,
     /// The turn, while a round runs that may propose.
-    pub(crate) held: Option<OwnedMutexGuard<()>>,
+    held: Option<OwnedMutexGuard<()>>,
+    node: u64,
 }
 
 impl Replicator for ClusterReplicator {
@@ -110,6 +112,33 @@ impl Replicator for ClusterReplicator {
 }
 
 impl ClusterReplicator {
+    /// A member that does not lead yet; `seen_term` is the term of the last entry that the state covers.
+    pub(crate) fn new(
+        node: u64,
+        (raft, runtime): (Raft, Handle),
+        (core, events): (Core, Receiver<Event>),
+        store: Arc<Shared>,
+        seen_term: u64,
+        turn: Arc<Mutex<()>>,
+    ) -> Self {
+        Self {
+            raft,
+            runtime,
+            core,
+            events,
+            store,
+            role: None,
+            seen_term,
+            leading: None,
+            pending: None,
+            proposals: 0,
+            stop_by: None,
+            turn,
+            held: None,
+            node,
+        }
+    }
+
     fn drain(&mut self, steps: &mut Vec<Step>) {
         loop {
             match self.events.try_recv() {
@@ -164,7 +193,8 @@ impl ClusterReplicator {
 
     /// Whether the core may plan, by what is known now.
     fn settle(&mut self, steps: &mut Vec<Step>) {
-        let may = self.role.filter(|term| self.seen_term == *term);
+        let may =
+            self.role.filter(|term| self.seen_term == *term && self.store.is_named(self.node));
         if self.leading.is_some() && may != self.leading {
             self.lose(steps);
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::identity::{Greeting, Identity, Seen, Welcome};
 use super::network::{MAGIC, frame, kind, read_frame};
 use super::snapshot::receive::{Intake, Taken};
 use super::store::Shared;
@@ -32,8 +33,7 @@ pub(crate) struct Server {
     pub(crate) token: Arc<str>,
     pub(crate) raft: Raft,
     pub(crate) store: Arc<Shared>,
-    /// Whether this member holds anything of a cluster.
-    pub(crate) is_founded: Arc<AtomicBool>,
+    pub(crate) identity: Arc<Identity>,
     /// Takes snapshots.
     pub(crate) intake: Arc<Intake>,
 }
@@ -74,12 +74,18 @@ impl Server {
         let Ok(hello) = tokio::time::timeout(HELLO_TIME_MAX, hello).await else {
             return Err(io::ErrorKind::TimedOut.into());
         };
-        if let Err(reason) = self.check(hello?) {
-            tracing::warn!("refused a member's connection: {reason}");
-            let refused = frame(kind::REFUSED, |out| out.extend_from_slice(reason.as_bytes()));
-            return link.write_all(&refused).await;
+        let welcome = match self.greet(hello?).await {
+            Ok(welcome) => welcome,
+            Err(reason) => {
+                tracing::warn!("refused a member's connection: {reason}");
+                let refused = frame(kind::REFUSED, |out| out.extend_from_slice(reason.as_bytes()));
+                return link.write_all(&refused).await;
+            }
+        };
+        link.write_all(&frame(kind::ANSWER, |out| welcome.put(out))).await?;
+        if !matches!(welcome, Welcome::Known { .. }) {
+            return Ok(());
         }
-        link.write_all(&frame(kind::ANSWER, |_| ())).await?;
         loop {
             let (kind, body) = match read_frame(&mut link, BODY_BYTES_MAX).await {
                 Ok(call) => call,
@@ -121,8 +127,19 @@ impl Server {
         }
     }
 
-    /// Whether the greeting is of a member that knows the token and means this node.
-    fn check(&self, (kind, mut body): (u8, Bytes)) -> Result<(), String> {
+    /// Answers a greeting of a member that knows the token and means this node.
+    async fn greet(&self, hello: (u8, Bytes)) -> Result<Welcome, String> {
+        let (from, greeting) = self.check(hello)?;
+        let identity = self.identity.clone();
+        let welcomed = tokio::task::spawn_blocking(move || identity.welcome(from, &greeting));
+        match welcomed.await {
+            Ok(welcome) => welcome.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Who greets, and how.
+    fn check(&self, (kind, mut body): (u8, Bytes)) -> Result<(u64, Greeting), String> {
         let malformed = |_: WireError| "the greeting is malformed".to_owned();
         if kind != kind::HELLO || !body.starts_with(&MAGIC) {
             return Err("this is no greeting of this version".to_owned());
@@ -137,7 +154,19 @@ impl Server {
         if to != self.node {
             return Err(format!("node {from} looks for node {to}, this is node {}", self.node));
         }
-        Ok(())
+        Ok((from, Greeting::decode(body).map_err(malformed)?))
+    }
+
+    /// Takes what the leader has seen of the members. A start that is new is written down, which nothing waits for.
+    fn hear(&self, seen: &[Seen]) {
+        if self.identity.hear(seen) {
+            let identity = self.identity.clone();
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = identity.write_seen() {
+                    tracing::error!("starts of other members are not written down: {error}");
+                }
+            });
+        }
     }
 
     async fn answer(&self, kind: u8, mut body: Bytes) -> Result<Vec<u8>, String> {
@@ -147,10 +176,15 @@ impl Server {
         match kind {
             kind::APPEND => {
                 let floor = told(u64_of(&mut body))?;
+                let seen = told(Vec::<Seen>::read(&mut body))?;
                 let rpc = told(AppendEntriesRequest::<Types>::decode(body))?;
                 let answer = told(self.raft.append_entries(rpc).await)?;
-                self.is_founded.store(true, Ordering::Release);
+                if self.store.is_staged.load(Ordering::Acquire) {
+                    // Of a log that the snapshot is about to replace: the leader knows better what this member holds.
+                    return Err("a snapshot waits: this node is about to start anew".to_owned());
+                }
                 if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
+                    self.hear(&seen);
                     *self.store.heard.lock() = Some(Instant::now());
                     *self.store.leader_floor.lock() = floor.checked_sub(1);
                 }
@@ -172,7 +206,8 @@ impl Server {
             }
             kind::FOUNDED => {
                 let vote = Vote::new(0, self.node);
-                let founded = self.is_founded.load(Ordering::Acquire).then_some(vote);
+                // The entry that founds is the same on every listed node: with it alone, nothing has happened.
+                let founded = (self.store.end() > 1).then_some(vote);
                 Ok(frame(kind::ANSWER, |out| founded.put(out)))
             }
             other => Err(format!("call {other} is unknown to this version")),

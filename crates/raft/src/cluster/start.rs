@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
@@ -17,10 +17,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::alone::{Alone, Ends};
 use super::files::{Files, FilesError};
+use super::identity::{Binder, Identity};
 use super::machine::{Core, Event, Machine};
-use super::member::Cluster;
-use super::network::{Caller, Peer, Peers, kind};
+use super::member::{Cluster, Handles};
+use super::network::{CallFailed, Caller, Peer, Peers, kind};
 use super::purge::Purge;
 use super::replicator::ClusterReplicator;
 use super::routes::Owners;
@@ -29,10 +31,17 @@ use super::snapshot::SnapshotSource;
 use super::snapshot::receive::Intake;
 use super::snapshot::send::Sending;
 use super::store::{Shared, Store, StoreParts};
-use super::types::{LogId, Member, Raft, Vote, log_id, raft_index};
+use super::types::{Member, Raft, Vote, log_id, raft_index};
 
-/// How long an empty node asks the listed members whether they hold a cluster already.
-const ASK_MAX: Duration = Duration::from_secs(3);
+/// How long an empty node waits for the answer of a listed member to one question.
+const ASK_MAX: Duration = Duration::from_millis(750);
+/// Between two rounds of questions.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// When it says first whom it waits for, and how often then.
+const SAY_FIRST: Duration = Duration::from_secs(2);
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Once all are known to be empty, the others need as long to learn it.
+const FOUND_PAUSE: Duration = Duration::from_millis(100);
 
 /// A member's settings.
 #[derive(Clone, Debug)]
@@ -49,6 +58,8 @@ pub struct ClusterOptions {
     pub token: String,
     /// Never found a cluster: wait to be added.
     pub join: bool,
+    /// Go on without the others, whose disks are lost.
+    pub force_recover: bool,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
     /// Least silence after which a member elects; twice that is the most.
@@ -83,6 +94,10 @@ pub struct ClusterParts {
     pub failed: Arc<dyn Fn(String) + Send + Sync>,
     /// Told once when the process must end, to load a snapshot at its next start.
     pub restart: Arc<dyn Fn(String) + Send + Sync>,
+    /// Draws a number that nobody else draws: a directory's name, and that of a start.
+    pub draw: Arc<dyn Fn() -> u128 + Send + Sync>,
+    /// The time, milliseconds.
+    pub now_ms: i64,
     /// Gives copies of this node to members that lack too much.
     pub snapshots: Arc<dyn SnapshotSource>,
 }
@@ -125,6 +140,9 @@ pub enum ClusterError {
     /// A thread or a timer of the runtime.
     #[error("the runtime of the cluster does not start: {0}")]
     Runtime(std::io::Error),
+    /// The directory cannot be forced to go on alone.
+    #[error("QUEEN_RAFT_FORCE_RECOVER: {0}")]
+    NotForced(String),
     /// The library refuses what it finds.
     #[error("the consensus log does not open: {0}")]
     Log(String),
@@ -138,8 +156,20 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed, restart, snapshots } =
-        parts;
+    let ClusterParts {
+        disk,
+        qlog,
+        last,
+        durable,
+        owners,
+        made,
+        wake,
+        failed,
+        restart,
+        draw,
+        now_ms,
+        snapshots,
+    } = parts;
     let files = Files::open(disk.clone(), &options.dir)?;
     check_owner(options, &files, durable.0)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -150,7 +180,12 @@ pub fn start(
         .map_err(ClusterError::Runtime)?;
     let id_of = |(index, term): (EntryIndex, u64)| raft_index(index).map(|at| log_id(term, at));
     let (last, durable) = (id_of(last), id_of(durable));
-    let (store, writer) = Store::open(StoreParts {
+    let alone = if options.force_recover {
+        Alone::prepare(options, &files, &qlog, Ends { last, durable }, now_ms)?
+    } else {
+        None
+    };
+    let (mut store, writer) = Store::open(StoreParts {
         files: files.clone(),
         qlog: qlog.clone(),
         node: options.node,
@@ -159,18 +194,24 @@ pub fn start(
         owners,
         made,
         cache_bytes_max: options.cache_bytes_max,
+        draw,
         failed: Box::new({
             let failed = failed.clone();
             move |reason| failed(reason)
         }),
     })?;
+    if let Some(alone) = alone {
+        let done = runtime.block_on(alone.carry_out(&mut store, &files));
+        done.map_err(ClusterError::Log)?;
+    }
     let shared = store.shared().clone();
     let purged = shared.state.lock().purged;
     qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
     let (events, received) = unbounded();
     let core = Core { events, wake };
     let machine = Machine::new(core.clone(), shared.clone(), files.clone(), durable);
-    let caller = Caller::new(options.node, &options.token)
+    let identity = Arc::new(Identity::open(options.node, files.clone(), shared.clone())?);
+    let caller = Caller::new(options.node, &options.token, identity.clone())
         .sending(Sending { source: snapshots, store: shared.clone() });
     let intake = Arc::new(Intake {
         disk,
@@ -184,34 +225,35 @@ pub fn start(
     let raft = runtime
         .block_on(Raft::new(options.node, config, Peers(caller.clone()), store, machine))
         .map_err(|error| ClusterError::Log(error.to_string()))?;
-    let cluster = Running {
+    let turn = Arc::new(tokio::sync::Mutex::new(()));
+    let naming = Arc::new(tokio::sync::Mutex::new(()));
+    let member = Running {
         options,
         raft: raft.clone(),
         caller,
         store: shared.clone(),
-        last,
         failed,
         intake,
+        binder: Binder {
+            node: options.node,
+            raft: raft.clone(),
+            identity: identity.clone(),
+            naming: naming.clone(),
+            turn: turn.clone(),
+        },
     };
     let stopped = shared.stopped.subscribe();
-    cluster.begin(&runtime, &core, stopped)?;
-    let turn = Arc::new(tokio::sync::Mutex::new(()));
-    let replicator = ClusterReplicator {
-        raft: raft.clone(),
-        runtime: runtime.handle().clone(),
-        core: core.clone(),
-        events: received,
-        store: shared.clone(),
-        role: None,
-        seen_term: durable.map_or(0, |id| id.leader_id.term),
-        leading: None,
-        pending: None,
-        proposals: 0,
-        stop_by: None,
-        turn: turn.clone(),
-        held: None,
-    };
-    Ok((Cluster::new(options, raft, runtime, core, shared, writer, turn), replicator))
+    member.begin(&runtime, &core, stopped)?;
+    let replicator = ClusterReplicator::new(
+        options.node,
+        (raft.clone(), runtime.handle().clone()),
+        (core.clone(), received),
+        shared.clone(),
+        durable.map_or(0, |id| id.leader_id.term),
+        turn.clone(),
+    );
+    let handles = Handles { raft, identity, naming, turn };
+    Ok((Cluster::new(options, handles, (runtime, writer), core, shared), replicator))
 }
 
 /// Refuses a directory of another node, or of no cluster.
@@ -221,7 +263,7 @@ fn check_owner(
     applied: EntryIndex,
 ) -> Result<(), ClusterError> {
     match files.state()? {
-        Some(state) if state.node != options.node => {
+        Some(state) if state.node != options.node && !options.force_recover => {
             Err(ClusterError::OtherNode { found: state.node, node: options.node })
         }
         None if applied > EntryIndex(0) => {
@@ -259,21 +301,19 @@ struct Running<'a> {
     raft: Raft,
     caller: Caller,
     store: Arc<Shared>,
-    last: Option<LogId>,
     failed: Arc<dyn Fn(String) + Send + Sync>,
     intake: Arc<Intake>,
+    binder: Binder,
 }
 
 impl Running<'_> {
     /// Listens, founds the cluster when there is none, and reports roles to the core.
     fn begin(
-        &self,
+        self,
         runtime: &Runtime,
         core: &Core,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), ClusterError> {
-        let is_new = self.last.is_none();
-        let is_founded = Arc::new(AtomicBool::new(!is_new));
         if let Some(address) = self.options.listen {
             let listening = runtime.block_on(TcpListener::bind(address));
             let listener = listening.map_err(|error| ClusterError::Listen { address, error })?;
@@ -282,7 +322,7 @@ impl Running<'_> {
                 token: self.caller.token.clone(),
                 raft: self.raft.clone(),
                 store: self.store.clone(),
-                is_founded: is_founded.clone(),
+                identity: self.caller.identity.clone(),
                 intake: self.intake.clone(),
             };
             runtime.spawn(server.serve(listener, stopped.clone()));
@@ -290,52 +330,100 @@ impl Running<'_> {
         let purge = Purge::new(self.options, &self.raft, &self.store, &self.caller.floor);
         runtime.spawn(purge.run(stopped.clone()));
         let failed = Failed { told: self.failed.clone(), store: self.store.clone() };
-        runtime.spawn(roles(self.raft.clone(), core.clone(), failed, stopped));
-        if is_new {
-            runtime.block_on(self.found(&is_founded));
+        runtime.spawn(roles(self.raft.clone(), core.clone(), failed, stopped.clone()));
+        runtime.spawn(self.binder.run(stopped.clone()));
+        if self.store.end() == 0 {
+            let founder = Founder {
+                node: self.options.node,
+                peers: self.options.peers.clone(),
+                raft: self.raft,
+                caller: self.caller,
+                store: self.store,
+            };
+            if self.options.join {
+                tracing::info!("{JOINS}");
+            } else {
+                runtime.spawn(founder.run(stopped));
+            }
         }
         Ok(())
     }
+}
 
-    /// Founds the cluster with the listed members, unless one of them knows of it already.
-    async fn found(&self, is_founded: &AtomicBool) {
-        let options = self.options;
-        if options.join || self.is_known(is_founded).await {
-            tracing::info!("this fresh node joins an existing cluster: it waits to be added");
-            return;
-        }
-        let mut members = options.peers.clone();
-        members.entry(options.node).or_default();
-        match self.raft.initialize(members).await {
-            Ok(()) => is_founded.store(true, Ordering::Release),
-            // Another one was faster, and has spoken to this one already.
-            Err(error) => tracing::info!("no cluster is founded here: {error}"),
+/// What a node says that founds nothing.
+const JOINS: &str = "this fresh node joins an existing cluster: it waits to be added";
+
+/// An empty node that is to found a cluster with those that are listed, or to learn that there is one.
+struct Founder {
+    node: u64,
+    peers: BTreeMap<u64, Member>,
+    raft: Raft,
+    caller: Caller,
+    store: Arc<Shared>,
+}
+
+impl Founder {
+    async fn run(self, mut stopped: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.found() => {}
+            _ = stopped.wait_for(|stopped| *stopped) => {}
         }
     }
 
-    /// Whether a listed member holds anything of a cluster. All are asked; one that cannot be reached says nothing.
-    async fn is_known(&self, is_founded: &AtomicBool) -> bool {
-        let others = self.options.peers.iter().filter(|(id, _)| **id != self.options.node);
-        let mut waiting: Vec<Peer> = others
-            .map(|(id, member)| Peer::new(self.caller.clone(), *id, member.raft.clone()))
+    /// Founds the cluster once every listed member has said that it holds nothing of one: a disk that was lost must not
+    /// found another one with whoever happens to be reachable.
+    async fn found(&self) {
+        if !self.all_are_empty().await {
+            if self.store.end() == 0 {
+                tracing::info!("{JOINS}");
+            }
+            return;
+        }
+        if self.peers.len() > 1 {
+            tokio::time::sleep(FOUND_PAUSE).await;
+        }
+        let mut members = self.peers.clone();
+        members.entry(self.node).or_default();
+        if let Err(error) = self.raft.initialize(members).await {
+            // Another one was faster, and has spoken to this one already.
+            tracing::info!("no cluster is founded here: {error}");
+        }
+    }
+
+    /// Asks all listed members until each has answered, or one knows of a cluster.
+    async fn all_are_empty(&self) -> bool {
+        let others = self.peers.iter().filter(|(id, _)| **id != self.node);
+        let mut waiting: Vec<(u64, Peer)> = others
+            .map(|(id, member)| (*id, Peer::new(self.caller.clone(), *id, member.raft.clone())))
             .collect();
-        let until = Instant::now() + ASK_MAX;
-        while !waiting.is_empty() && Instant::now() < until {
+        let mut say = Instant::now() + SAY_FIRST;
+        while !waiting.is_empty() {
             let mut silent = Vec::new();
-            for mut peer in waiting {
-                match peer.call::<Option<Vote>>(kind::FOUNDED, |_| (), ASK_MAX / 4).await {
-                    Ok(Some(_)) => return true,
-                    Ok(None) => {}
-                    Err(_) => silent.push(peer),
+            for (id, mut peer) in waiting {
+                match peer.call::<Option<Vote>>(kind::FOUNDED, |_| (), ASK_MAX).await {
+                    Ok(Some(_)) => return false,
+                    // Who holds nothing and knows nobody, and who has another token and will not vote for this one.
+                    Ok(None) | Err(CallFailed::Unnamed { .. } | CallFailed::Refused { .. }) => {}
+                    Err(_) => silent.push((id, peer)),
                 }
             }
-            if is_founded.load(Ordering::Acquire) {
-                return true;
+            if self.store.end() > 0 {
+                return false;
             }
             waiting = silent;
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            if waiting.is_empty() {
+                break;
+            }
+            if Instant::now() >= say {
+                say = Instant::now() + SAY_EVERY;
+                let names: Vec<u64> = waiting.iter().map(|(id, _)| *id).collect();
+                tracing::warn!(
+                    "a cluster is founded when every node of QUEEN_RAFT_PEERS has answered once; still silent: {names:?}"
+                );
+            }
+            tokio::time::sleep(ASK_EVERY).await;
         }
-        false
+        true
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::cache::Cache;
 use super::files::{Files, FilesError, Hint, State, VoteJson, own_payload};
+use super::identity::{Boot, DiskId, names_a_majority};
 use super::routes::{Owners, Routes};
 use super::types::{
     Command, LogEntry, LogId, Payload, StoredMembership, Types, Vote, entry_index, log_id,
@@ -61,6 +62,9 @@ pub(crate) struct Shared {
     /// What the leader lets its followers purge: the library's index; `None` before it said so.
     pub(crate) leader_floor: Mutex<Option<u64>>,
     pub(crate) qlog: Qlog,
+    /// The directory's own name, and this start of it.
+    pub(crate) disk: DiskId,
+    pub(crate) boot: Boot,
 }
 
 /// The log.
@@ -84,11 +88,24 @@ pub(crate) struct StoreParts {
     /// Partitions that the entries above `durable` make.
     pub(crate) made: Vec<(PartitionId, QueueId, EntryIndex)>,
     pub(crate) cache_bytes_max: usize,
+    /// Draws a number that nobody else draws.
+    pub(crate) draw: Arc<dyn Fn() -> u128 + Send + Sync>,
     /// Told once when nothing can be written any more.
     pub(crate) failed: Box<dyn Fn(String) + Send + Sync>,
 }
 
 impl Shared {
+    /// Entries below this are in the log, as the library counts, or were.
+    pub(crate) fn end(&self) -> u64 {
+        self.last.lock().map_or(0, |last| last.index + 1)
+    }
+
+    /// Whether the membership that is applied names the directories of a majority.
+    pub(crate) fn is_named(&self, own: u64) -> bool {
+        let memberships = self.memberships.lock();
+        memberships.last().is_some_and(|last| names_a_majority(last.membership(), own))
+    }
+
     /// The membership that was in force at an entry; `None` when it is not remembered any more, or not yet applied.
     pub(crate) fn membership_at(&self, id: LogId) -> Option<StoredMembership> {
         let memberships = self.memberships.lock();
@@ -101,14 +118,29 @@ impl Store {
     pub(crate) fn open(
         parts: StoreParts,
     ) -> Result<(Self, std::thread::JoinHandle<()>), FilesError> {
-        let StoreParts { files, qlog, node, last, durable, owners, made, cache_bytes_max, failed } =
-            parts;
+        let StoreParts {
+            files,
+            qlog,
+            node,
+            last,
+            durable,
+            owners,
+            made,
+            cache_bytes_max,
+            draw,
+            failed,
+        } = parts;
         let mut state = files.state()?.unwrap_or_default();
         state.floor_v = 1;
         state.node = node;
+        let disk = *state.disk.get_or_insert_with(|| DiskId(draw()));
+        let nonce = u64::try_from(draw() & u128::from(u64::MAX)).unwrap_or_default();
+        state.boot = Boot { count: state.boot.count + 1, nonce };
         // What was noted of entries that a crash or a cut took away.
         let end = last.map_or(0, |last| last.index + 1);
         state.terms.retain(|first| first.index < end);
+        // Whoever hears of this start will know it from now on.
+        files.write_state(&state)?;
         let next = last.map_or(0, |last| last.index + 1);
         let flushed = entry_index(next).0 - 1;
         let shared = Arc::new(Shared {
@@ -125,6 +157,8 @@ impl Store {
             memberships: Mutex::new(vec![files.membership()?]),
             leader_floor: Mutex::new(None),
             qlog: qlog.clone(),
+            disk,
+            boot: state.boot,
         });
         let (orders, received) = unbounded();
         let hint = files.committed_hint()?;

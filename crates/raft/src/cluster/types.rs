@@ -9,6 +9,8 @@ use queen_model::Entry;
 use queen_record::ids::EntryIndex;
 use serde::{Deserialize, Serialize};
 
+use super::identity::DiskId;
+
 openraft::declare_raft_types!(
     /// What this cluster replicates, among whom.
     pub(crate) Types:
@@ -22,6 +24,7 @@ openraft::declare_raft_types!(
 );
 
 pub(crate) type Raft = openraft::Raft<Types, super::machine::Machine>;
+pub(crate) type Metrics = openraft::RaftMetrics<Types>;
 pub(crate) type LogEntry = openraft::type_config::alias::EntryOf<Types>;
 pub(crate) type LogId = openraft::type_config::alias::LogIdOf<Types>;
 pub(crate) type Vote = openraft::type_config::alias::VoteOf<Types>;
@@ -68,6 +71,16 @@ pub struct Member {
     pub raft: String,
     /// `host:port` of its API.
     pub http: String,
+    /// The directory behind the number; `None` until a leader has met it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskId>,
+}
+
+impl Member {
+    /// A member that nobody has met yet.
+    pub fn at(raft: impl Into<String>, http: impl Into<String>) -> Self {
+        Self { raft: raft.into(), http: http.into(), disk: None }
+    }
 }
 
 impl fmt::Display for Member {

@@ -8,7 +8,8 @@
 //! entry      = log id | 0 (blank)
 //!            | log id | 1 | len u32, payload-free entry bytes | per append: compressed u8 | len u32, stored bytes
 //!            | log id | 2 | membership
-//! membership = configs u32, each: n u32, n x u64 | nodes u32, each: id u64 | str raft | str http      str = len u32, UTF-8
+//! membership = configs u32, each: n u32, n x u64 | nodes u32, each: id u64 | str raft | str http | opt id16 disk
+//! str        = len u32, UTF-8
 //! ```
 //!
 //! W1. Decoding any bytes ends in a message or an error and allocates at most a small multiple of them.
@@ -101,7 +102,7 @@ pub(crate) fn text_of(from: &mut Bytes) -> Result<String> {
 }
 
 /// As many items as said; each has at least `least` bytes.
-fn list<T>(
+pub(crate) fn list<T>(
     from: &mut Bytes,
     least: usize,
     mut item: impl FnMut(&mut Bytes) -> Result<T>,
@@ -174,6 +175,7 @@ impl Wire for Membership {
             out.put_u64_le(*id);
             put_blob(out, node.raft.as_bytes());
             put_blob(out, node.http.as_bytes());
+            node.disk.put(out);
         }
     }
 
@@ -181,9 +183,10 @@ impl Wire for Membership {
         let configs = list(from, 4, |from| {
             Ok(list(from, 8, u64_of)?.into_iter().collect::<BTreeSet<u64>>())
         })?;
-        let nodes = list(from, 16, |from| {
+        let nodes = list(from, 17, |from| {
             let id = u64_of(from)?;
-            Ok((id, Member { raft: text_of(from)?, http: text_of(from)? }))
+            let (raft, http) = (text_of(from)?, text_of(from)?);
+            Ok((id, Member { raft, http, disk: Option::read(from)? }))
         })?;
         let nodes: BTreeMap<u64, Member> = nodes.into_iter().collect();
         Self::new(configs, nodes).map_err(|error| WireError::Membership(error.to_string()))

@@ -4,11 +4,11 @@
 //! Of the rows of the promise those about a cluster's files have no counterpart here: this build has one replicator. Whatever
 //! can be wrong with a directory's bytes is the business of `cargo xtask damage`; this is the real program on the named ones.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::dirs::{files, settle};
 use crate::program::Program;
 use crate::{queen, text};
 
@@ -62,6 +62,7 @@ fn stopped_with(layout: &[(&'static str, &'static str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let node = Program::start(dir.path(), &settings(layout)).unwrap();
     fill(&node, &["one", "two"], 0, MESSAGES);
+    settle(&node, dir.path());
     let (status, log) = node.stop();
     assert!(status.success(), "{log:?}");
     dir
@@ -74,19 +75,6 @@ fn killed() -> tempfile::TempDir {
     fill(&node, &["one", "two"], 0, MESSAGES);
     drop(node);
     dir
-}
-
-fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.insert(path.clone(), std::fs::read(&path).unwrap());
-        }
-    }
-    found
 }
 
 /// The record files of a log in order; those without a record left out.

@@ -52,7 +52,13 @@ fn membership(trio: &Trio, node: usize) -> Value {
 }
 
 /// A change; its status and answer.
-fn change(trio: &Trio, node: usize, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(super) fn change(
+    trio: &Trio,
+    node: usize,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> (u16, Value) {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let (status, answer) = trio.call(node, method, &format!("{PATH}{path}"), &body);
     let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -61,18 +67,33 @@ fn change(trio: &Trio, node: usize, method: &str, path: &str, body: &Value) -> (
 }
 
 /// A change that is made; the membership after it.
-fn changed(trio: &Trio, node: usize, method: &str, path: &str, body: &Value) -> Value {
+pub(super) fn changed(trio: &Trio, node: usize, method: &str, path: &str, body: &Value) -> Value {
     let (status, answer) = change(trio, node, method, path, body);
     assert_eq!(status, 200, "{method} {path}: {answer}");
     answer["membership"].clone()
 }
 
-fn at(trio: &Trio, node: usize) -> Value {
+pub(super) fn at(trio: &Trio, node: usize) -> Value {
     json!({"id": node + 1, "raft": trio.raft(node), "http": trio.http(node)})
 }
 
 /// Waits until all of these vote, answer and have everything.
-fn wait_for_voters(trio: &Trio, node: usize, voters: &[u64]) {
+/// Adds a node as a learner, and makes it a voter when it has caught up; what was said of the first.
+pub(super) fn add_voter(trio: &Trio, through: usize, node: usize) -> Value {
+    let added = changed(trio, through, "POST", "/learners", &at(trio, node));
+    wait(
+        || {
+            let ids = json!({"ids": [node + 1]});
+            let (status, answer) = change(trio, through, "POST", "/promote", &ids);
+            assert!(status == 200 || answer["code"] == "learner_behind", "{answer}");
+            status == 200
+        },
+        || "the learner does not catch up".to_owned(),
+    );
+    added
+}
+
+pub(super) fn wait_for_voters(trio: &Trio, node: usize, voters: &[u64]) {
     wait(
         || {
             let shown = membership(trio, node);
@@ -105,17 +126,8 @@ fn a_node_that_lost_its_disk_is_replaced_and_can_stand_alone() {
     assert_eq!((status, &health["raft"]["role"]), (503, &json!("learner")), "{health}");
     assert_eq!(health["raft"]["term"], 0);
 
-    let added = changed(&trio, through, "POST", "/learners", &at(&trio, lost));
+    let added = add_voter(&trio, through, lost);
     assert_eq!(added["learners"], json!([lost + 1]));
-    wait(
-        || {
-            let ids = json!({"ids": [lost + 1]});
-            let (status, answer) = change(&trio, through, "POST", "/promote", &ids);
-            assert!(status == 200 || answer["code"] == "learner_behind", "{answer}");
-            status == 200
-        },
-        || "the learner does not catch up".to_owned(),
-    );
     let end = pusher.stop();
     assert!(end > 100);
     wait_for_voters(&trio, through, &[1, 2, 3]);

@@ -46,16 +46,21 @@ pub(crate) fn wait(mut holds: impl FnMut() -> bool, otherwise: impl Fn() -> Stri
 }
 
 impl Trio {
-    /// A new cluster of three, with a leader.
-    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
+    /// Three nodes that were never started.
+    pub(crate) fn new(settings: &[(&str, &str)]) -> Self {
         let settings =
             settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let mut trio = Self {
+        Self {
             home: Some(tempfile::tempdir().unwrap()),
             ip: own_ip(),
             settings: settings.collect(),
             nodes: [None, None, None],
-        };
+        }
+    }
+
+    /// A new cluster of three, with a leader.
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
+        let mut trio = Self::new(settings);
         trio.restart_stopped();
         trio.leader();
         trio
@@ -83,6 +88,16 @@ impl Trio {
     }
 
     pub(crate) fn restart_with(&mut self, node: usize, settings: &[(&str, &str)]) {
+        let started = self.try_start(node, settings);
+        self.nodes[node] = Some(started.unwrap_or_else(|log| panic!("{log}")));
+    }
+
+    /// Starts a node that is stopped; all it logged when it ends instead.
+    pub(crate) fn try_start(
+        &self,
+        node: usize,
+        settings: &[(&str, &str)],
+    ) -> Result<Program, String> {
         let peers: Vec<String> =
             (0..3).map(|id| format!("{}={}/{}", id + 1, self.raft(id), self.http(id))).collect();
         let (peers, id) = (peers.join(","), (node + 1).to_string());
@@ -98,8 +113,7 @@ impl Trio {
         ];
         all.extend(self.settings.iter().map(|(name, value)| (&**name, &**value)));
         all.extend(settings);
-        let dir = self.dir(node);
-        self.nodes[node] = Some(Program::start(&dir, &all).unwrap_or_else(|log| panic!("{log}")));
+        Program::start(&self.dir(node), &all)
     }
 
     pub(crate) fn restart(&mut self, node: usize) {

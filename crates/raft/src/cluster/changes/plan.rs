@@ -79,7 +79,7 @@ impl<'a> Checked<'a> {
             Some(member) if member.is_voter => {
                 not("already_voter", format!("node {id} is a voter already"))
             }
-            Some(member) if member.at == *at => Ok(None),
+            Some(member) if (&member.at.raft, &member.at.http) == (&at.raft, &at.http) => Ok(None),
             Some(member) => not(
                 "address_mismatch",
                 format!("node {id} is a learner at {}: remove it first", member.at),
@@ -107,6 +107,7 @@ impl<'a> Checked<'a> {
         }
         let after = self.voters.union(&new).copied().collect();
         self.check_majorities(&after)?;
+        self.check_met(new.iter())?;
         Ok(Some(ChangeMembers::AddVoterIds(new)))
     }
 
@@ -124,6 +125,7 @@ impl<'a> Checked<'a> {
             self.check_caught_up(member, force)?;
         }
         self.check_majorities(wanted)?;
+        self.check_met(wanted.difference(&self.voters))?;
         Ok(Some(ChangeMembers::ReplaceAllVoters(wanted.clone())))
     }
 
@@ -146,12 +148,12 @@ impl<'a> Checked<'a> {
     }
 
     fn check_caught_up(&self, member: &MemberView, force: bool) -> Result<(), NotChanged> {
-        if force {
-            return Ok(());
-        }
         let id = member.node;
         let behind =
             |why: String| not("learner_behind", format!("node {id} {why}: ask again later"));
+        if force {
+            return Ok(());
+        }
         let Some(matched) = member.matched else {
             return behind("holds nothing of the log yet".to_owned());
         };
@@ -166,6 +168,16 @@ impl<'a> Checked<'a> {
             return behind(format!("has not answered within {:?}", self.rules.live_within));
         }
         Ok(())
+    }
+
+    /// Who was never met is sent nothing, and the change that makes it vote could not end.
+    fn check_met<'n>(&self, new: impl Iterator<Item = &'n u64>) -> Result<(), NotChanged> {
+        let members = new.filter_map(|id| self.members.get(id));
+        let Some(member) = members.into_iter().find(|member| member.at.disk.is_none()) else {
+            return Ok(());
+        };
+        let (id, at) = (member.node, &member.at.raft);
+        not("learner_behind", format!("node {id} was never reached at {at}: ask again later"))
     }
 
     fn check_majorities(&self, after: &BTreeSet<u64>) -> Result<(), NotChanged> {
@@ -192,19 +204,20 @@ impl<'a> Checked<'a> {
 mod tests {
     use queen_record::ids::EntryIndex;
 
+    use super::super::super::identity::DiskId;
     use super::*;
 
     const RULES: Rules = Rules { promote_lag_max: 1000, live_within: Duration::from_secs(2) };
 
     fn at(id: u64) -> Member {
-        Member { raft: format!("h{id}:7400"), http: format!("h{id}:6632") }
+        Member::at(format!("h{id}:7400"), format!("h{id}:6632"))
     }
 
     /// A leader's view at entry 5000: node 1 leads; the age of an answer in milliseconds, and the last entry held.
     fn view(voters: &[&[u64]], members: &[(u64, Option<u64>, Option<u64>)]) -> View {
         let member = |(node, age, matched): &(u64, Option<u64>, Option<u64>)| MemberView {
             node: *node,
-            at: at(*node),
+            at: Member { disk: Some(DiskId(u128::from(*node))), ..at(*node) },
             is_voter: voters.iter().any(|set| set.contains(node)),
             matched: matched.map(EntryIndex),
             answered: age.map(Duration::from_millis),
@@ -274,6 +287,16 @@ mod tests {
         check_one(None, None, false, Err("learner_behind"));
         check_one(None, None, true, Ok(()));
         check_one(Some(0), Some(0), true, Ok(()));
+    }
+
+    #[test]
+    fn a_learner_that_was_never_reached_does_not_vote() {
+        let mut view = three(&[(4, None, None)]);
+        view.members[3].at.disk = None;
+        for force in [false, true] {
+            check(&view, &promote(&[4], force), Err("learner_behind"));
+            check(&view, &voters(&[1, 2, 4], force), Err("learner_behind"));
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) const SNAPSHOTS: &str = "snapshots";
 /// Says that a snapshot waits to be loaded.
 pub(crate) const PENDING: &str = "snapshot.pending";
 const SWAPPING: &str = "snapshot.swapping";
+/// What says, in the data directory, that a start loads a snapshot before anything else.
+pub const STAGED: [&str; 2] = [PENDING, SWAPPING];
 const REPLACED: &str = "replaced";
 /// What a snapshot replaces. The mark of the encryption key is one file and is in some only.
 const NAMES: [&str; 3] = ["qlog", "store", "ENCRYPTION"];
@@ -140,6 +142,7 @@ fn swap(disk: &Arc<dyn Disk>, dir: &Path, node: u64, pending: &Pending) -> Resul
         vote: Some(own.vote.filter(is_newer).unwrap_or(pending.vote)),
         purged: Some(pending.last_log_id),
         terms: vec![pending.last_log_id],
+        ..own
     })
 }
 

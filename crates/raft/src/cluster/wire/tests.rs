@@ -3,6 +3,7 @@
 use queen_model::{Append, CommandSpan, PartitionCreate};
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant, TxHash, Uuid};
 
+use super::super::identity::DiskId;
 use super::super::network::{frame, read_frame};
 use super::*;
 
@@ -39,7 +40,10 @@ pub(crate) fn command() -> Command {
 }
 
 fn membership() -> Membership {
-    let node = |id: u64| (id, Member { raft: format!("h{id}:7400"), http: format!("h{id}:6632") });
+    let node = |id: u64| {
+        let disk = (id == 2).then_some(DiskId(u128::MAX - 5));
+        (id, Member { disk, ..Member::at(format!("h{id}:7400"), format!("h{id}:6632")) })
+    };
     let configs = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 2])];
     Membership::new(configs, (1..=4).map(node).collect::<BTreeMap<_, _>>()).unwrap()
 }
