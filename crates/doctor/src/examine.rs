@@ -19,6 +19,10 @@ use crate::start::{self, StoreKind, Target};
 
 /// Files directly in the data directory that belong there.
 const TOP: [&str; 3] = ["queen.lock", "ballast", "ENCRYPTION"];
+/// Of a member that was sent a snapshot.
+const MARKERS: [&str; 2] = ["snapshot.pending", "snapshot.swapping"];
+/// What a member of a cluster keeps beside its log.
+const MEMBER: [&str; 3] = ["state.json", "membership.json", "committed.json"];
 
 /// Examines a directory. `disk` is only listed and opened for reading.
 ///
@@ -138,14 +142,20 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
     let inside = file.strip_prefix(dir).unwrap_or(file);
     let parts: Vec<_> = inside.iter().filter_map(|part| part.to_str()).collect();
     let is_known = match *parts {
-        [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp",
+        [name] => TOP.contains(&name) || name == "ENCRYPTION.tmp" || MARKERS.contains(&name),
+        ["snapshots", ..] => {
+            let what = "a snapshot was being sent to this member; a start loads it or removes it";
+            findings.add(Severity::Note, file, None, what);
+            true
+        }
+        ["raft", name] => MEMBER.contains(&name.strip_suffix(".tmp").unwrap_or(name)),
         ["store", name] => ["data.mdb", "lock.mdb", "image", "image.tmp"].contains(&name),
         [STAGING, _] => {
             let what = "a backup was being taken; a start removes it";
             findings.add(Severity::Note, file, None, what);
             true
         }
-        ["store", "new", _] | ["raft", "state.json"] => true,
+        ["store", "new", _] => true,
         ["qlog", name] => {
             ["LANES", "SHARDS", "RECLAIMED", "FILES"].contains(&name) || is_leftover(name)
         }

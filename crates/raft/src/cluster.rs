@@ -27,7 +27,7 @@ mod writer;
 
 pub use changes::{Change, NotChanged};
 pub use files::{DIR, FilesError, STATE, check_files};
-pub(crate) use files::{is_own, own_payload};
+pub(crate) use files::{is_own, own_text};
 pub use member::{Cluster, MemberView, View};
 pub use replicator::ClusterReplicator;
 pub use routes::Owners;

@@ -21,7 +21,7 @@ pub use cluster::{
     check_files, load_staged, start,
 };
 pub use local::LocalReplicator;
-pub use replay::{Examined, ReplayError, examine, replay};
+pub use replay::{Examined, ReplayError, StoredEntry, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]

@@ -323,6 +323,17 @@ pub(crate) fn own_payload(bytes: &[u8]) -> Result<Payload, String> {
     }
 }
 
+/// An entry of the cluster's own for a person: `blank`, or `membership` and what is stored of it.
+pub(crate) fn own_text(bytes: &[u8]) -> Result<String, String> {
+    Ok(match own_payload(bytes)? {
+        Payload::Membership(_) => {
+            let json = bytes.get(OWN.len() + 1..).unwrap_or_default();
+            format!("membership {}", String::from_utf8_lossy(json))
+        }
+        Payload::Blank | Payload::Normal(_) => "blank".to_owned(),
+    })
+}
+
 fn io(path: &Path, operation: &'static str) -> impl FnOnce(std::io::Error) -> FilesError + use<> {
     FilesError::io(path, operation)
 }
