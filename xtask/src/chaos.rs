@@ -5,7 +5,10 @@
 
 mod image;
 mod load;
+mod nemesis;
 mod oracle;
+mod stalls;
+mod three;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,11 +42,22 @@ pub(crate) struct ChaosOptions {
     pub(crate) has_power_cuts: bool,
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
+    /// One, or three that are one broker.
+    pub(crate) nodes: u32,
+    /// With three nodes: only faults of these names.
+    pub(crate) only: Vec<String>,
 }
 
 impl Default for ChaosOptions {
     fn default() -> Self {
-        Self { has_kills: true, has_power_cuts: true, seconds: 60, seed: Rng::fresh_seed() }
+        Self {
+            has_kills: true,
+            has_power_cuts: true,
+            seconds: 60,
+            seed: Rng::fresh_seed(),
+            nodes: 1,
+            only: Vec::new(),
+        }
     }
 }
 
@@ -53,10 +67,20 @@ pub(crate) fn chaos(mut args: Args) -> anyhow::Result<()> {
     let (has_kills, has_power_cuts) = (args.flag("--kill"), args.flag("--power"));
     options.seconds = args.value("--seconds")?.unwrap_or(options.seconds);
     options.seed = args.value("--seed")?.unwrap_or(options.seed);
+    options.nodes = args.value("--nodes")?.unwrap_or(options.nodes);
+    let only: Option<String> = args.value("--only")?;
+    options.only = only.iter().flat_map(|names| names.split(',').map(str::to_owned)).collect();
     let other: Option<std::path::PathBuf> = args.value("--binary")?;
     args.end()?;
-    (options.has_kills, options.has_power_cuts) = (has_kills, has_power_cuts);
-    ensure!(has_kills || has_power_cuts, "say --kill, --power or both");
+    ensure!(matches!(options.nodes, 1 | 3), "--nodes is 1 or 3");
+    if options.nodes == 1 {
+        (options.has_kills, options.has_power_cuts) = (has_kills, has_power_cuts);
+        ensure!(has_kills || has_power_cuts, "say --kill, --power or both");
+        ensure!(options.only.is_empty(), "--only goes with --nodes 3");
+    } else {
+        ensure!(!has_kills, "three nodes are always killed");
+        options.has_power_cuts = has_power_cuts;
+    }
     let binary = other.map_or_else(node::build, Ok)?;
     let tally = run(&binary, &options)?;
     ensure!(tally.failed == 0, "chaos found something wrong");
@@ -73,6 +97,9 @@ struct Count {
 
 /// Runs it; counts one for the violations and one for the crashes.
 pub(crate) fn run(binary: &Path, options: &ChaosOptions) -> anyhow::Result<Tally> {
+    if options.nodes > 1 {
+        return three::run(binary, options);
+    }
     println!("chaos: seed {}, {} s", options.seed, options.seconds);
     let mut scratch = Scratch::new("chaos")?;
     let mut disk = Disk::new(scratch.path(), options.has_power_cuts)?;
@@ -81,7 +108,7 @@ pub(crate) fn run(binary: &Path, options: &ChaosOptions) -> anyhow::Result<Tally
     let mut rng = Rng::new(options.seed);
     tune(&mut node_options, &mut rng);
     let node = Node::start(&node_options)?;
-    let shared = Arc::new(Shared::new(node_options.port));
+    let shared = Arc::new(Shared::new(vec![node_options.address]));
     load::configure(&shared)?;
     let load = Load::start(&shared, options.seed);
 
@@ -114,7 +141,7 @@ pub(crate) fn run(binary: &Path, options: &ChaosOptions) -> anyhow::Result<Tally
     node.kill();
     count.kills += 1;
     node = Node::start(&node_options)?;
-    let log = load::read_all(&shared)?;
+    let log = load::read_all(&shared, "audit")?;
     node.stop()?;
 
     let verdict = oracle::judge(&histories, &log);

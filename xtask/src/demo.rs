@@ -145,7 +145,7 @@ fn listen(process: &mut Running, number: usize, say: Sender<Said>) -> anyhow::Re
 
 /// Leases short enough that what a kill left leased comes again while we look.
 fn configure(options: &NodeOptions) -> anyhow::Result<()> {
-    let mut client = crate::http::Client::new(options.port, Duration::from_mins(1));
+    let mut client = crate::http::Client::new(options.address, Duration::from_mins(1));
     let body = serde_json::json!({"queue": "flights", "options": {"leaseTime": 10}});
     let answer = client.post("/api/v1/configure", &body)?;
     ensure!(answer.status == 200, "configure: {} {}", answer.status, answer.json());

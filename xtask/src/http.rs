@@ -1,7 +1,7 @@
 //! The little of HTTP/1.1 that a load needs: one connection, one request at a time.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,17 +23,17 @@ impl Answer {
     }
 }
 
-/// A connection to one port of this machine, made when needed and again after any failure.
+/// A connection to one address, made when needed and again after any failure.
 pub(crate) struct Client {
-    port: u16,
+    address: SocketAddr,
     timeout: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Client {
     /// Connects to nobody yet.
-    pub(crate) fn new(port: u16, timeout: Duration) -> Self {
-        Self { port, timeout, stream: None }
+    pub(crate) fn new(address: SocketAddr, timeout: Duration) -> Self {
+        Self { address, timeout, stream: None }
     }
 
     /// Sends a GET.
@@ -47,13 +47,13 @@ impl Client {
     }
 
     /// Sends one request; an error leaves unknown whether it was carried out.
-    fn call(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    pub(crate) fn call(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect()?,
         };
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
-        if method == "POST" {
+        if !body.is_empty() || method != "GET" {
             let length = body.len();
             write!(request, "Content-Type: application/json\r\nContent-Length: {length}\r\n")?;
         }
@@ -68,8 +68,7 @@ impl Client {
     }
 
     fn connect(&self) -> io::Result<BufReader<TcpStream>> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        let stream = TcpStream::connect_timeout(&address, self.timeout)?;
+        let stream = TcpStream::connect_timeout(&self.address, self.timeout)?;
         stream.set_read_timeout(Some(self.timeout))?;
         stream.set_write_timeout(Some(self.timeout))?;
         stream.set_nodelay(true)?;

@@ -8,10 +8,13 @@ mod args;
 mod bench;
 mod chaos;
 mod ci;
+mod clients;
+mod cluster;
 mod decode;
 mod demo;
 mod fuzz;
 mod http;
+mod network;
 mod node;
 mod python;
 mod readme;
@@ -44,6 +47,10 @@ cargo xtask COMMAND
   chaos [--kill] [--power] [--seconds N] [--seed N] [--binary PATH]
                    a real node under load, killed and power-cut at random moments; another program in its
                    place, such as one that does not sync, shows what the checks find
+  chaos --nodes 3 [--power] [--only FAULT,..] [--seconds N] [--seed N] [--binary PATH]
+                   three nodes in networks of their own: killed, stopped, paused, cut off, deaf, slow, replaced
+  clients [--seconds N] [--every N] [--seed N]
+                   two workloads through the published client while the leader of three nodes is killed every 20 s
   schema [--seconds N]
                    calls made up from the description of the API, against a real node
   crash [--long] [--seed N] [--drop-sync N|all]
@@ -54,7 +61,7 @@ cargo xtask COMMAND
                    a small directory at rest: every bit, sector, length, file and old version that can be wrong
   fuzz [TARGET ...] [--seconds N] [--jobs N]
                    the targets of `fuzz/`, 15 s each, one line each; a run that breaks one says where its input is
-  bench [SCENARIO ...] [--full]
+  bench [SCENARIO ...] [--full] [--nodes 3]
                    workloads against the release build, one JSON line each, with the machine's floor beside them
   soak [--seconds N] [--seed N] [--series FILE]
                    one release node under a steady mixed load for half an hour: its memory, open files, threads and
@@ -80,6 +87,7 @@ fn run() -> anyhow::Result<()> {
         Some("test") => test::test(args),
         Some("demo") => demo::demo(args),
         Some("chaos") => chaos::chaos(args),
+        Some("clients") => clients::clients(args),
         Some("schema") => schema::schema(args),
         Some("crash") => sim::run("crash", &args.rest()),
         Some("age") => sim::run("age", &args.rest()),

@@ -1,16 +1,18 @@
-//! One real broker process on a directory and a port of its own.
+//! One real broker process on a directory and an address of its own.
 
 use std::fs::{self, File, OpenOptions};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::http::Client;
+use crate::network::Namespace;
 use crate::shell::{self, Running};
 
 /// How long a start may take on a busy machine.
@@ -23,18 +25,25 @@ const STOP_LIMIT: Duration = Duration::from_mins(1);
 pub(crate) struct NodeOptions {
     pub(crate) binary: PathBuf,
     pub(crate) directory: PathBuf,
-    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
+    /// The network that it runs in, where it is not everybody's.
+    pub(crate) namespace: Option<Arc<Namespace>>,
     /// Standard error is appended here.
     pub(crate) log: PathBuf,
     pub(crate) settings: Vec<(String, String)>,
 }
 
 impl NodeOptions {
-    /// A node below `base`, with a free port and the settings' defaults.
+    /// A node below `base`, with a free port of loopback and the settings' defaults.
     pub(crate) fn below(base: &Path, binary: &Path) -> anyhow::Result<Self> {
-        let port = free_port()?;
+        Ok(Self::at(free_address()?, base, binary))
+    }
+
+    /// A node below `base` that listens there.
+    pub(crate) fn at(address: SocketAddr, base: &Path, binary: &Path) -> Self {
         let (directory, log) = (base.join("data"), base.join("node.log"));
-        Ok(Self { binary: binary.into(), directory, port, log, settings: Vec::new() })
+        let (binary, settings, namespace) = (binary.into(), Vec::new(), None);
+        Self { binary, directory, address, namespace, log, settings }
     }
 
     /// Adds a setting.
@@ -45,7 +54,7 @@ impl NodeOptions {
 
     /// Where it answers.
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address)
     }
 
     /// The end of its log.
@@ -81,8 +90,8 @@ impl Node {
         command
             .env_clear()
             .env("PATH", path)
-            .env("PORT", options.port.to_string())
-            .env("QUEEN_BIND_ADDR", "127.0.0.1")
+            .env("PORT", options.address.port().to_string())
+            .env("QUEEN_BIND_ADDR", options.address.ip().to_string())
             // This machine may be fuller than one that runs a broker.
             .env("QUEEN_RAFT_DISK_HIGH_PCT", "100")
             .env("QUEEN_RAFT_DIR", &options.directory)
@@ -90,13 +99,17 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        Ok(Self { options: options.clone(), process: Running::start(&mut command)? })
+        let process = match &options.namespace {
+            Some(namespace) => namespace.run(|| Running::start(&mut command))??,
+            None => Running::start(&mut command)?,
+        };
+        Ok(Self { options: options.clone(), process })
     }
 
     /// Waits until `GET /health` answers 200.
     pub(crate) fn wait_serving(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + START_LIMIT;
-        let mut client = Client::new(self.options.port, Duration::from_secs(5));
+        let mut client = Client::new(self.options.address, Duration::from_secs(5));
         loop {
             if client.get("/health").is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
@@ -112,6 +125,11 @@ impl Node {
             );
             shell::pause(Duration::from_millis(10));
         }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.process.ended()
     }
 
     /// Fails if it has ended by itself.
@@ -154,9 +172,9 @@ impl Node {
     }
 }
 
-/// A port that nobody listened on a moment ago.
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+/// An address of loopback that nobody listened on a moment ago.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 /// Builds the release broker, once per run, and says where it is.

@@ -29,7 +29,7 @@ pub(crate) fn run(binary: &Path) -> anyhow::Result<Tally> {
     let scratch = Scratch::new("readme")?;
     let options = NodeOptions::below(scratch.path(), binary)?;
     let node = Node::start(&options)?;
-    let lines = lines.replace(ADDRESS, &format!("127.0.0.1:{}", options.port));
+    let lines = lines.replace(ADDRESS, &options.address.to_string());
     let done = capture(Command::new("sh").args(["-euc", &lines]), Duration::from_mins(2))?;
     node.stop()?;
     let (mut tally, mut rest) = (Tally::one(done.status.success()), &*done.text);

@@ -58,7 +58,7 @@ pub(crate) fn run(binary: &Path, seconds: u64) -> anyhow::Result<Tally> {
 
 /// A queue, a group, messages and a dead letter, so that some calls find what they name.
 fn something_to_find(options: &NodeOptions) -> anyhow::Result<()> {
-    let mut client = Client::new(options.port, Duration::from_secs(20));
+    let mut client = Client::new(options.address, Duration::from_secs(20));
     let items = json!([{"queue": "0", "partition": "0", "payload": {"n": 1}, "transactionId": "0"},
         {"queue": "0", "partition": "0", "payload": [2]}, {"queue": "orders", "payload": null}]);
     let pushed = client.post("/api/v1/push", &json!({ "items": items }))?;

@@ -1,4 +1,4 @@
-//! The published client's own tests, one file at a time, each against a fresh node.
+//! The published client's own tests, one file at a time: each against a fresh node, and through a follower of three.
 
 use std::fs;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::cluster::{Cluster, MEMBERS};
 use crate::node::{Node, NodeOptions};
 use crate::python::Python;
 use crate::shell::{Scratch, capture, tail};
@@ -46,11 +47,23 @@ const FORMS: [&str; 10] = [
     "test_transaction_lease_fencing",
 ];
 
+/// Those that are run through a follower in every test; the others, and every binary form, with the slow ones.
+const FOLLOWED: [&str; 8] = [
+    "test_queue",
+    "test_push",
+    "test_pop",
+    "test_ack_commit",
+    "test_dlq",
+    "test_transaction",
+    "test_transaction_lease_fencing",
+    "test_reads",
+];
+
 /// Secret of the node that the tests of authentication talk to.
 const SECRET: &str = "a secret of the tests, long enough for every HMAC";
 
 /// Runs every file as a part of its own, in each way.
-pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
+pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python, is_slow: bool) {
     let tests = match python.client_tests() {
         Ok(tests) => tests,
         Err(reason) => return parts.run("client tests", || Err(reason)),
@@ -66,6 +79,15 @@ pub(crate) fn parts(parts: &mut Parts, binary: &Path, python: &Python) {
         parts.run(&format!("client {file}, binary"), || suite.alone(&run));
     }
     parts.run("client, a restart between files", || suite.restarting());
+    let runs: Vec<Run> = FOLLOWED.into_iter().map(Run::of).collect();
+    parts.run("client, through a follower", || suite.following(&runs));
+    if is_slow {
+        let others = FILES.into_iter().filter(|file| !FOLLOWED.contains(file)).map(Run::of);
+        let forms = FORMS.into_iter().map(|file| Run { forms: true, ..Run::of(file) });
+        let runs: Vec<Run> = others.chain(forms).collect();
+        parts.run("client, follower, slow", || suite.following(&runs));
+        parts.run("client, follower, tokens", || suite.following(&[with_tokens]));
+    }
 }
 
 /// One run of one file.
@@ -123,6 +145,35 @@ impl Suite<'_> {
             sum.add(self.run(&Run::of(file), &options, scratch.path())?);
         }
         node.stop()?;
+        Ok(sum)
+    }
+
+    /// Files one after the other, all through one member that does not lead. The runs have the same secret.
+    fn following(&self, runs: &[Run]) -> anyhow::Result<Tally> {
+        let scratch = Scratch::new("following")?;
+        let mut cluster = Cluster::new(scratch.path(), self.binary, None)?;
+        if let Some(secret) = runs.first().and_then(|run| run.secret) {
+            cluster.set("JWT_ENABLED", "true");
+            cluster.set("JWT_SECRET", secret);
+        }
+        // On a machine that is busy with the rest of the tests a leader is not to be given up for a late call.
+        cluster.set("QUEEN_RAFT_ELECTION_MS", "3000");
+        cluster.launch_all()?;
+        cluster.wait_equal()?;
+        let leader = cluster.leader()?;
+        let follower = cluster.options((leader + 1) % MEMBERS)?.clone();
+        let mut sum = Tally::default();
+        for run in runs {
+            sum.add(self.run(run, &follower, scratch.path())?);
+            // Otherwise it was not a follower that was tested.
+            ensure!(
+                cluster.leader_now() == Some(leader),
+                "the leader changed\n{}",
+                cluster.log_tails()
+            );
+        }
+        cluster.wait_equal()?;
+        cluster.stop_all()?;
         Ok(sum)
     }
 

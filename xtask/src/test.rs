@@ -6,7 +6,9 @@ use anyhow::{Context, bail};
 
 use crate::args::Args;
 use crate::chaos::{self, ChaosOptions};
+use crate::clients::{self, ClientsOptions};
 use crate::python::Python;
+use crate::rng::Rng;
 use crate::shell::{self, capture, tail};
 use crate::{decode, demo, fuzz, node, readme, schema, suite};
 
@@ -48,7 +50,7 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     match node::build().and_then(|binary| Ok((binary, Python::set_up()?))) {
         Ok((binary, python)) => {
             parts.run("README", || readme::run(&binary));
-            suite::parts(&mut parts, &binary, &python);
+            suite::parts(&mut parts, &binary, &python, is_slow);
             decode::parts(&mut parts, &binary, &python);
             let lines = (!is_slow).then_some(SHORT_DEMO_LINES);
             parts.run("demo", || demo::run(&binary, &python, lines));
@@ -56,6 +58,10 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
                 parts.run("generated calls", || schema::run(&binary, 60));
                 let options = ChaosOptions { seconds: 120, ..ChaosOptions::default() };
                 parts.run("chaos", || chaos::run(&binary, &options));
+                let options = ChaosOptions { seconds: 180, nodes: 3, ..ChaosOptions::default() };
+                parts.run("chaos, three nodes", || chaos::run(&binary, &options));
+                let options = ClientsOptions { seconds: 60, every: 15, seed: Rng::fresh_seed() };
+                parts.run("clients, killed leaders", || clients::run(&binary, &python, &options));
             }
         }
         Err(reason) => parts.run("preparation", || Err(reason)),

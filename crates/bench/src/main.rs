@@ -25,6 +25,7 @@ mod measure;
 mod node;
 mod options;
 mod scenarios;
+mod site;
 mod soak;
 mod usage;
 mod wire;

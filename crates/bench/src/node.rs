@@ -70,9 +70,7 @@ impl Node {
         let mut node = Self::launch(program, scratch)?;
         let until = Instant::now() + START_LIMIT;
         while !node.serves().await {
-            if let Some(status) = node.child.try_wait()? {
-                bail!("the server ended with {status}\n{}", node.log_tail());
-            }
+            node.check_running()?;
             if Instant::now() > until {
                 bail!("the server does not serve\n{}", node.log_tail());
             }
@@ -83,7 +81,15 @@ impl Node {
 
     /// Starts a server without waiting.
     pub(crate) fn launch(program: &Program<'_>, scratch: &Path) -> anyhow::Result<Self> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        Self::launch_at(program, scratch, free_port()?)
+    }
+
+    /// The same on a port that others were told.
+    pub(crate) fn launch_at(
+        program: &Program<'_>,
+        scratch: &Path,
+        port: u16,
+    ) -> anyhow::Result<Self> {
         let log = OpenOptions::new().create(true).append(true).open(scratch.join("log"))?;
         let mut command = match program {
             Program::Broker { binary, settings } => {
@@ -114,6 +120,14 @@ impl Node {
     async fn serves(&self) -> bool {
         let Ok(mut client) = Client::connect(self.port).await else { return false };
         client.get("/health").await.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Fails when it has ended by itself.
+    pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the server ended with {status}\n{}", self.log_tail());
+        }
+        Ok(())
     }
 
     /// The process id.
@@ -173,6 +187,11 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// A port of loopback that nobody listened on a moment ago.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 impl Drop for Node {

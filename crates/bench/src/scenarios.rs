@@ -5,6 +5,7 @@ mod binary;
 mod checkpoint;
 mod cold;
 mod consume;
+mod failover;
 mod fanout;
 mod lanes;
 mod overload;
@@ -23,6 +24,7 @@ use crate::load::{End, Load, Pushed, Shape};
 use crate::measure::Line;
 use crate::node::{Node, Program, Scratch};
 use crate::options::Options;
+use crate::site::{Site, Through};
 use crate::wire::{Form, Lane, Pad};
 
 /// How long a server warms up before it is measured.
@@ -35,36 +37,51 @@ const REST: Duration = Duration::from_millis(1500);
 /// # Errors
 /// The server does not start or refuses a request.
 pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec<Line>> {
-    let bed = Bed { options, pad: Arc::new(Pad::new()) };
+    let mut bed = Bed { options, pad: Arc::new(Pad::new()), through: None };
+    if scenario == "failover" {
+        return Ok(vec![failover::failover(&bed).await?]);
+    }
+    let mut lines = on(&bed, scenario).await?;
+    if options.has_three {
+        for through in [Through::Leader, Through::Follower] {
+            bed.through = Some(through);
+            lines.extend(on(&bed, scenario).await?);
+        }
+    }
+    Ok(lines)
+}
+
+async fn on(bed: &Bed<'_>, scenario: &str) -> anyhow::Result<Vec<Line>> {
+    let options = bed.options;
     let line = match scenario {
-        "push-1" => push::push(&bed, 64, Shape::OneLane(1)).await?,
-        "push-100" => push::push(&bed, 8, Shape::OneLane(100)).await?,
+        "push-1" => push::push(bed, 64, Shape::OneLane(1)).await?,
+        "push-100" => push::push(bed, 8, Shape::OneLane(100)).await?,
         "push-pop-ack" => {
-            let by_1 = consume::push_pop_ack(&bed, 64, 1).await?;
-            let by_100 = consume::push_pop_ack(&bed, 8, 100).await?;
+            let by_1 = consume::push_pop_ack(bed, 64, 1).await?;
+            let by_100 = consume::push_pop_ack(bed, 8, 100).await?;
             return Ok(vec![by_1, by_100]);
         }
-        "paced" => consume::paced(&bed).await?,
+        "paced" => consume::paced(bed).await?,
         "lanes" if options.is_full => {
-            let small = lanes::lanes(&bed, 100_000).await?;
-            return Ok(vec![small, lanes::lanes(&bed, 1_000_000).await?]);
+            let small = lanes::lanes(bed, 100_000).await?;
+            return Ok(vec![small, lanes::lanes(bed, 1_000_000).await?]);
         }
-        "lanes" => lanes::lanes(&bed, 100_000).await?,
-        "lanes-wide" => push::wide(&bed, Lane::Partition).await?,
-        "queues-100" => push::wide(&bed, Lane::Queue).await?,
-        "dedup" => push::dedup(&bed, bed.sized(300_000, 1_000_000)).await?,
-        "restart" => restart::restart(&bed).await?,
-        "push-binary" => binary::push(&bed).await?,
-        "pop-framed" => binary::pop(&bed, bed.sized(200_000, 1_000_000)).await?,
-        "txn-3q" => transactions::three_queues(&bed, bed.sized(40_000, 200_000)).await?,
-        "fanout-5g" => fanout::five_groups(&bed).await?,
-        "parked-10k" => parked::parked(&bed).await?,
-        "overload" => overload::overload(&bed).await?,
-        "autopilot" => autopilot::autopilot(&bed, bed.sized(100_000, 500_000)).await?,
-        "checkpoint-1m" => checkpoint::checkpoint(&bed, bed.partitions(1_000_000)).await?,
-        "restart-1m" => cold::restart(&bed, bed.partitions(1_000_000)).await?,
-        "cold-read" => cold::read(&bed, bed.sized(500_000, 4_000_000)).await?,
-        "reclaim-load" => reclaim::reclaim(&bed).await?,
+        "lanes" => lanes::lanes(bed, 100_000).await?,
+        "lanes-wide" => push::wide(bed, Lane::Partition).await?,
+        "queues-100" => push::wide(bed, Lane::Queue).await?,
+        "dedup" => push::dedup(bed, bed.sized(300_000, 1_000_000)).await?,
+        "restart" => restart::restart(bed).await?,
+        "push-binary" => binary::push(bed).await?,
+        "pop-framed" => binary::pop(bed, bed.sized(200_000, 1_000_000)).await?,
+        "txn-3q" => transactions::three_queues(bed, bed.sized(40_000, 200_000)).await?,
+        "fanout-5g" => fanout::five_groups(bed).await?,
+        "parked-10k" => parked::parked(bed).await?,
+        "overload" => overload::overload(bed).await?,
+        "autopilot" => autopilot::autopilot(bed, bed.sized(100_000, 500_000)).await?,
+        "checkpoint-1m" => checkpoint::checkpoint(bed, bed.partitions(1_000_000)).await?,
+        "restart-1m" => cold::restart(bed, bed.partitions(1_000_000)).await?,
+        "cold-read" => cold::read(bed, bed.sized(500_000, 4_000_000)).await?,
+        "reclaim-load" => reclaim::reclaim(bed).await?,
         other => bail!("no scenario {other}"),
     };
     Ok(vec![line])
@@ -74,6 +91,8 @@ pub(crate) async fn run(scenario: &str, options: &Options) -> anyhow::Result<Vec
 struct Bed<'a> {
     options: &'a Options,
     pad: Arc<Pad>,
+    /// The member of three that the load talks to; none for a node alone.
+    through: Option<Through>,
 }
 
 impl Bed<'_> {
@@ -83,6 +102,25 @@ impl Bed<'_> {
 
     fn broker(&self) -> Program<'_> {
         Program::Broker { binary: &self.options.binary, settings: &self.options.settings }
+    }
+
+    /// Starts the broker, or the three that are one.
+    async fn start(&self, scratch: &Scratch) -> anyhow::Result<Site> {
+        self.start_program(&self.broker(), scratch).await
+    }
+
+    /// The same of another program, which is always alone.
+    async fn start_program(
+        &self,
+        program: &Program<'_>,
+        scratch: &Scratch,
+    ) -> anyhow::Result<Site> {
+        match (program, self.through) {
+            (Program::Broker { binary, settings }, Some(through)) => {
+                Site::three(binary, settings, scratch.path(), through).await
+            }
+            _ => Site::alone(program, scratch.path()).await,
+        }
     }
 
     /// The small size, or the full one when that was asked for.

@@ -266,6 +266,7 @@ impl Core {
         metrics.syncs.increment(stats.syncs - self.seen.syncs);
         metrics.appended_bytes.increment(stats.appended_bytes - self.seen.appended);
         (self.seen.syncs, self.seen.appended) = (stats.syncs, stats.appended_bytes);
+        metrics.groups.absolute(stats.groups);
         let [log, committed, applied, durable] = &metrics.index;
         let at = self.shared.applied.load(Ordering::Relaxed) as f64;
         log.set(at);

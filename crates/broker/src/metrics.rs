@@ -40,6 +40,8 @@ pub struct BrokerMetrics {
     pub syncs: Counter,
     /// `queen_raft_log_appended_bytes_total`.
     pub appended_bytes: Counter,
+    /// `queen_raft_log_groups_total`.
+    pub groups: Counter,
     /// `queen_raft_group_logs`: logs touched per group.
     pub group_logs: Gauge,
     /// `queen_raft_checkpoint_rows`.
@@ -112,6 +114,7 @@ pub const DESCRIPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("queen_raft_log_syncs_total", "counter", "fdatasync calls on queue-log files"),
     ("queen_raft_log_appended_bytes_total", "counter", "record bytes written to queue logs"),
+    ("queen_raft_log_groups_total", "counter", "groups of entries written to queue logs"),
     ("queen_raft_group_logs", "gauge", "queue logs touched per group, mean since open"),
     ("queen_raft_checkpoint_rows", "summary", "rows written by one checkpoint"),
     ("queen_raft_checkpoint_bytes_total", "counter", "keys and values written by checkpoints"),
@@ -203,6 +206,7 @@ impl BrokerMetrics {
             storage_full: gauge(&key("queen_raft_storage_full")),
             syncs: counter(&key("queen_raft_log_syncs_total")),
             appended_bytes: counter(&key("queen_raft_log_appended_bytes_total")),
+            groups: counter(&key("queen_raft_log_groups_total")),
             group_logs: gauge(&key("queen_raft_group_logs")),
             checkpoint_rows: summary("queen_raft_checkpoint_rows"),
             checkpoint_bytes: counter(&key("queen_raft_checkpoint_bytes_total")),

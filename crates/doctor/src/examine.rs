@@ -19,6 +19,9 @@ use crate::start::{self, StoreKind, Target};
 
 /// Files directly in the data directory that belong there.
 const TOP: [&str; 3] = ["queen.lock", "ballast", "ENCRYPTION"];
+/// What a member of a cluster keeps beside its log.
+const MEMBER: [&str; 5] =
+    ["state.json", "committed.json", "membership.json", "seen.json", "force_recovered.json"];
 
 /// Examines a directory. `disk` is only listed and opened for reading.
 ///
@@ -208,10 +211,7 @@ fn unknown(dir: &Path, file: &Path, findings: &mut Findings) {
             true
         }
         ["store", "new", _] => true,
-        ["raft", name] => {
-            let name = name.strip_suffix(".tmp").unwrap_or(name);
-            ["state.json", "committed.json", "membership.json", "seen.json"].contains(&name)
-        }
+        ["raft", name] => MEMBER.contains(&name.strip_suffix(".tmp").unwrap_or(name)),
         ["snapshots", ..] => {
             let what = "of a snapshot of another member; a start loads it or removes it";
             findings.add_once(Severity::Note, &dir.join("snapshots"), None, what);

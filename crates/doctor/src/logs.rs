@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use queen_broker::recover::Opened;
 use queen_io::Disk;
-use queen_model::Entry;
 use queen_qlog::Fault;
 use queen_qlog::walk::{FileWalk, Walked, log_of_name, number_of_name};
+use queen_raft::StoredEntry;
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::Frames;
 use queen_record::hash::tx_hash;
@@ -191,12 +191,7 @@ impl<'a> Reading<'a> {
         if let Some(part) = record.entry_part() {
             if let EntryBody::Whole(bytes) = part.body {
                 self.figures.entries += 1;
-                match queen_raft::describe_own(bytes) {
-                    Some(own) => drop(own.map_err(|error| format!("entry {seq}: {error}"))?),
-                    None => drop(
-                        Entry::decode(bytes).map_err(|error| format!("entry {seq}: {error}"))?,
-                    ),
-                }
+                StoredEntry::read(bytes).map_err(|error| format!("entry {seq}: {error}"))?;
             }
             return Ok(());
         }

@@ -29,8 +29,8 @@ mod writer;
 
 pub use alone::promote;
 pub use changes::{Change, NotChanged};
-pub use files::{DIR, FilesError, STATE, check_files, describe_own};
-pub(crate) use files::{is_own, own_payload};
+pub use files::{DIR, FilesError, STATE, check_files};
+pub(crate) use files::{is_own, own_text};
 pub use identity::DiskId;
 pub use member::{Cluster, MemberView, View};
 pub use replicator::ClusterReplicator;

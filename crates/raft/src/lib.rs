@@ -18,10 +18,10 @@ use queen_record::ids::{EntryIndex, LogId};
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR, DiskId,
     FilesError, Member, MemberView, NotChanged, Owners, STAGED, STATE, Snapshot, SnapshotSource,
-    View, check_files, describe_own, load_staged, promote, start,
+    View, check_files, load_staged, promote, start,
 };
 pub use local::LocalReplicator;
-pub use replay::{Examined, ReplayError, examine, replay};
+pub use replay::{Examined, ReplayError, StoredEntry, examine, replay};
 
 /// An entry to replicate.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use queen_qlog::{Cut, MessageHead, OpenError, RecoveredEntry, Recovery};
 use queen_record::hash::queue_id;
 use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 
-use crate::cluster::{is_own, own_payload};
+use crate::cluster::{is_own, own_text};
 
 /// Why the logs cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +35,28 @@ pub fn replay(
     Ok(cut)
 }
 
+/// What a log holds as an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredEntry {
+    /// One that was planned; without payloads.
+    Planned(Entry),
+    /// One of the cluster's own, which changes no state: `blank`, or `membership` and the members as JSON.
+    Own(String),
+}
+
+impl StoredEntry {
+    /// Reads the bytes of an entry record.
+    ///
+    /// # Errors
+    /// What is wrong with them, for a person.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        if is_own(bytes) {
+            return own_text(bytes).map(Self::Own);
+        }
+        Entry::decode(bytes).map(Self::Planned).map_err(|error| error.to_string())
+    }
+}
+
 /// What a member's logs hold above its checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
@@ -56,13 +78,9 @@ pub fn examine(recovery: Recovery) -> Result<Examined, ReplayError> {
     let cut = recovery.for_each(&mut |recovered| {
         let index = recovered.index;
         last_term = Some(recovered.term);
-        if is_own(&recovered.bytes) {
-            return own_payload(&recovered.bytes)
-                .map(drop)
-                .map_err(|error| format!("entry {index} does not decode: {error}"));
-        }
-        let entry = Entry::decode(&recovered.bytes)
+        let stored = StoredEntry::read(&recovered.bytes)
             .map_err(|error| format!("entry {index} does not decode: {error}"))?;
+        let StoredEntry::Planned(entry) = stored else { return Ok(()) };
         made.extend(entry.effects.iter().filter_map(|effect| match effect {
             Effect::PartitionCreate(create) => {
                 Some((create.id, queue_id(create.tenant, &create.queue), index))

@@ -14,7 +14,8 @@ use anyhow::{Context, ensure};
 use crate::shell::{self, must};
 
 const LIMIT: Duration = Duration::from_mins(1);
-const IMAGE_BYTES: u64 = 256 << 20;
+/// It has holes, so it takes what the node wrote.
+const IMAGE_BYTES: u64 = 1 << 30;
 /// The file system must not write its journal by itself while the image is copied, in seconds.
 const COMMIT_S: u32 = 300;
 
@@ -42,6 +43,11 @@ impl Disk {
             )?;
         }
         Ok(disk)
+    }
+
+    /// Whether its power can be cut.
+    pub(super) fn is_image(&self) -> bool {
+        self.image.is_some()
     }
 
     /// The data directory, below the mount point.

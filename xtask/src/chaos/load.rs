@@ -4,6 +4,8 @@
 //! ids, or given up and counted as unknown. Times are taken before a request is sent and after its answer is read.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,7 +15,7 @@ use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 
 use super::oracle::{Claim, Delivered, History, Push, Settled, Stored};
-use crate::http::Client;
+use crate::http::{Answer, Client};
 use crate::rng::Rng;
 use crate::shell::pause;
 
@@ -30,48 +32,67 @@ const EMPTY_FOR: Duration = Duration::from_secs(5);
 
 /// What the threads and the nemesis know of each other.
 pub(super) struct Shared {
-    port: u16,
+    /// Where the nodes answer.
+    addresses: Vec<SocketAddr>,
     started: Instant,
     /// Nobody disturbs any more: pushers end, consumers drain.
     pub(super) is_calm: AtomicBool,
     /// Everybody ends.
     pub(super) is_over: AtomicBool,
     pushers_left: AtomicU64,
+    /// Consumers that were answered since nobody disturbs, a bit each.
+    heard: AtomicU64,
     /// When a message was last delivered, in microseconds since the start.
     delivered_at: AtomicU64,
 }
 
 impl Shared {
-    /// For a node on this port.
-    pub(super) fn new(port: u16) -> Self {
+    /// For nodes at these addresses.
+    pub(super) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
-            port,
+            addresses,
             started: Instant::now(),
             is_calm: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             pushers_left: AtomicU64::new(u64::from(PUSHERS)),
+            heard: AtomicU64::new(0),
             delivered_at: AtomicU64::new(0),
         }
     }
 
-    /// Whether all pushes are answered and the group has had nothing for longer than a lease.
+    /// Whether all pushes are answered, every consumer is heard, and the group has had nothing for longer than a lease.
     pub(super) fn is_settled(&self) -> bool {
+        let all = (1 << CONSUMERS) - 1;
         let since = self.now().saturating_sub(self.delivered_at.load(Ordering::SeqCst));
-        self.pushers_left.load(Ordering::SeqCst) == 0 && Duration::from_micros(since) > EMPTY_FOR
+        self.pushers_left.load(Ordering::SeqCst) == 0
+            && self.heard.load(Ordering::SeqCst) == all
+            && Duration::from_micros(since) > EMPTY_FOR
     }
 
     /// For a message when it does not settle.
     pub(super) fn state(&self) -> String {
-        let (left, at) = (&self.pushers_left, &self.delivered_at);
-        format!("{left:?} pushers left, last delivery at {at:?} of {} us", self.now())
+        let (left, heard, at) = (&self.pushers_left, &self.heard, &self.delivered_at);
+        let now = self.now();
+        format!(
+            "{left:?} pushers left, consumers heard {heard:?}, last delivery at {at:?} of {now} us"
+        )
     }
 
-    fn now(&self) -> u64 {
+    /// Microseconds since the start.
+    pub(super) fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    fn client(&self) -> Client {
-        Client::new(self.port, REQUEST_LIMIT)
+    fn caller(&self) -> Caller {
+        let clients = self.addresses.iter().map(|address| Client::new(*address, REQUEST_LIMIT));
+        Caller { clients: clients.collect(), at: 0 }
+    }
+
+    /// A consumer was answered.
+    fn hear(&self, number: u32, is_calm: bool) {
+        if is_calm {
+            self.heard.fetch_or(1 << (number - PUSHERS), Ordering::SeqCst);
+        }
     }
 
     fn is_calm(&self) -> bool {
@@ -80,6 +101,32 @@ impl Shared {
 
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
+    }
+}
+
+/// A client of one node, that goes to another one when it likes.
+struct Caller {
+    clients: Vec<Client>,
+    at: usize,
+}
+
+impl Caller {
+    /// Goes to any node.
+    fn roam(&mut self, rng: &mut Rng) {
+        let count = self.clients.len() as u64;
+        self.at = usize::try_from(rng.next() % count).unwrap_or_default();
+    }
+
+    fn get(&mut self, path: &str) -> io::Result<Answer> {
+        self.client()?.get(path)
+    }
+
+    fn post(&mut self, path: &str, body: &Value) -> io::Result<Answer> {
+        self.client()?.post(path, body)
+    }
+
+    fn client(&mut self) -> io::Result<&mut Client> {
+        self.clients.get_mut(self.at).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 }
 
@@ -113,7 +160,7 @@ impl Load {
 pub(super) fn configure(shared: &Shared) -> anyhow::Result<()> {
     let body =
         json!({"queue": QUEUE, "options": {"leaseTime": LEASE.as_secs(), "retryLimit": 1_000_000}});
-    let answer = shared.client().post("/api/v1/configure", &body)?;
+    let answer = shared.caller().post("/api/v1/configure", &body)?;
     ensure!(answer.status == 200, "configure: {} {}", answer.status, answer.json());
     Ok(())
 }
@@ -133,7 +180,8 @@ fn transaction(id: u64) -> String {
 
 /// A pusher's loop: new ids in a row, now and then an old one again.
 fn push_loop(shared: &Shared, number: u32, mut rng: Rng) -> History {
-    let (mut client, mut history) = (shared.client(), History::default());
+    let (mut client, mut history) = (shared.caller(), History::default());
+    client.roam(&mut rng);
     let mut next = u64::from(number) << 32;
     while !shared.is_calm() {
         let mut batch = Vec::new();
@@ -144,7 +192,7 @@ fn push_loop(shared: &Shared, number: u32, mut rng: Rng) -> History {
         if let Some(old) = old_push(&history, &mut rng) {
             batch.push(old);
         }
-        push(shared, &mut client, &mut history, &batch, rng.chance(3));
+        push(shared, &mut client, &mut history, &batch, &mut rng);
         pause(Duration::from_micros(rng.within(0, 12_000)));
     }
     shared.pushers_left.fetch_sub(1, Ordering::SeqCst);
@@ -163,11 +211,12 @@ fn old_push(history: &History, rng: &mut Rng) -> Option<(u64, u64)> {
 /// Sends a batch until it is answered, or only once when it may be given up.
 fn push(
     shared: &Shared,
-    client: &mut Client,
+    client: &mut Caller,
     history: &mut History,
     batch: &[(u64, u64)],
-    may_give_up: bool,
+    rng: &mut Rng,
 ) {
+    let may_give_up = rng.chance(3);
     let item = |(id, partition): &(u64, u64)| {
         let (id, partition) = (*id, format!("p{partition}"));
         json!({"queue": QUEUE, "partition": partition, "transactionId": transaction(id), "payload": payload(id)})
@@ -186,6 +235,7 @@ fn push(
         if may_give_up || shared.is_over() {
             break Value::Null;
         }
+        client.roam(rng);
         pause(Duration::from_millis(20));
     };
     let ended = shared.now();
@@ -210,8 +260,9 @@ fn push(
 }
 
 /// A consumer's loop: pop, then settle all of it, a part, nothing, or ask for it again.
-fn consume_loop(shared: &Shared, _: u32, mut rng: Rng) -> History {
-    let (mut client, mut history) = (shared.client(), History::default());
+fn consume_loop(shared: &Shared, number: u32, mut rng: Rng) -> History {
+    let (mut client, mut history) = (shared.caller(), History::default());
+    client.roam(&mut rng);
     while !shared.is_over() {
         let is_calm = shared.is_calm();
         let (batch, partitions) = (rng.within(1, 50), rng.within(1, 4));
@@ -222,16 +273,21 @@ fn consume_loop(shared: &Shared, _: u32, mut rng: Rng) -> History {
         );
         let started = shared.now();
         let Ok(answer) = client.get(&path) else {
+            client.roam(&mut rng);
             pause(Duration::from_millis(20));
             continue;
         };
         let ended = shared.now();
         if answer.status != 200 {
-            if answer.status != 204 {
+            if answer.status == 204 {
+                shared.hear(number, is_calm);
+            } else {
+                client.roam(&mut rng);
                 pause(Duration::from_millis(20));
             }
             continue;
         }
+        shared.hear(number, is_calm);
         let body = answer.json();
         let claims = claims_of(&body, started, ended);
         if !claims.is_empty() {
@@ -239,7 +295,7 @@ fn consume_loop(shared: &Shared, _: u32, mut rng: Rng) -> History {
         }
         // While the load drains, everything is settled.
         let plan = if is_calm { 100 } else { rng.within(0, 99) };
-        settle(shared, &mut client, &mut history, claims, plan);
+        settle(shared, &mut client, &mut history, claims, (plan, &mut rng));
     }
     history
 }
@@ -284,7 +340,13 @@ fn delivered(message: &Value, data: &str) -> Delivered {
     Delivered { offset, id, is_whole: *data == payload(id) && named == transaction(id) }
 }
 
-fn settle(shared: &Shared, client: &mut Client, history: &mut History, held: Vec<Held>, plan: u64) {
+fn settle(
+    shared: &Shared,
+    client: &mut Caller,
+    history: &mut History,
+    held: Vec<Held>,
+    (plan, rng): (u64, &mut Rng),
+) {
     let mut acks = Vec::new();
     let mut names = Vec::new();
     for Held { claim, partition_id, lease } in &held {
@@ -324,6 +386,7 @@ fn settle(shared: &Shared, client: &mut Client, history: &mut History, held: Vec
             answer = found.json();
             break;
         }
+        client.roam(rng);
         pause(Duration::from_millis(50));
     }
     let ended = shared.now();
@@ -339,10 +402,10 @@ fn settle(shared: &Shared, client: &mut Client, history: &mut History, held: Vec
 }
 
 /// Reads the whole log through a group of its own, in the order of the answers.
-pub(super) fn read_all(shared: &Shared) -> anyhow::Result<Vec<(u64, Delivered)>> {
-    let (mut client, mut log, mut empty) = (shared.client(), Vec::new(), 0);
+pub(super) fn read_all(shared: &Shared, group: &str) -> anyhow::Result<Vec<(u64, Delivered)>> {
+    let (mut client, mut log, mut empty) = (shared.caller(), Vec::new(), 0);
     let path = format!(
-        "/api/v1/pop/queue/{QUEUE}?consumerGroup=audit&subscriptionMode=all&autoAck=true&wait=false\
+        "/api/v1/pop/queue/{QUEUE}?consumerGroup={group}&subscriptionMode=all&autoAck=true&wait=false\
          &batch=1000&partitions={PARTITIONS}"
     );
     // A pop may be empty once because of a claim that is just ending.

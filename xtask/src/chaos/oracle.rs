@@ -47,7 +47,7 @@ pub(super) struct Claim {
 }
 
 /// One message of an answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delivered {
     pub(super) offset: u64,
     pub(super) id: u64,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::drain::{Ask, Drain, Goal, Work};
 use crate::load::{End, Load, Shape};
 use crate::measure::{Line, Window};
-use crate::node::Node;
 use crate::scenarios::{Bed, report, warm_up};
 
 /// Offered messages a second.
@@ -32,7 +31,7 @@ pub(super) async fn paced(bed: &Bed<'_>) -> anyhow::Result<Line> {
 
 async fn through(bed: &Bed<'_>, load: Load, consumers: u32, batch: u32) -> anyhow::Result<Line> {
     let scratch = bed.scratch()?;
-    let node = Node::start(&bed.broker(), scratch.path()).await?;
+    let node = bed.start(&scratch).await?;
     node.configure(&load.queue).await?;
     warm_up(&load, &node).await?;
     let drain = Drain {
@@ -44,7 +43,7 @@ async fn through(bed: &Bed<'_>, load: Load, consumers: u32, batch: u32) -> anyho
         limit: bed.options.time * 6 + Duration::from_secs(30),
     };
     let goal = Goal::open();
-    let window = Window::open(&node).await?;
+    let (window, watch) = (Window::open(&node).await?, node.watch().await?);
     let pushing = async {
         let pushed = load.run(&node).await;
         goal.set(pushed.as_ref().map_or(0, |pushed| pushed.messages));
@@ -65,6 +64,7 @@ async fn through(bed: &Bed<'_>, load: Load, consumers: u32, batch: u32) -> anyho
     line.latency("ack", drained.ack);
     line.latency("e2e", drained.e2e);
     window.close(&node, drained.messages, requests, &mut line).await?;
+    node.report(watch, drained.messages, &mut line).await?;
     node.stop()?;
     Ok(line)
 }

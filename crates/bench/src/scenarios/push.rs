@@ -16,7 +16,9 @@ const DEDUP_LANES: u32 = 64;
 pub(super) async fn push(bed: &Bed<'_>, connections: u32, shape: Shape) -> anyhow::Result<Line> {
     let load = bed.load("push", connections, shape);
     let mut line = timed(bed, &bed.broker(), &load).await?;
-    line.adopt("floor_", timed(bed, &Program::Floor, &load).await?);
+    if bed.through.is_none() {
+        line.adopt("floor_", timed(bed, &Program::Floor, &load).await?);
+    }
     Ok(line)
 }
 
@@ -37,7 +39,7 @@ pub(super) async fn wide(bed: &Bed<'_>, lane: Lane) -> anyhow::Result<Line> {
 
 async fn timed(bed: &Bed<'_>, program: &Program<'_>, load: &Load) -> anyhow::Result<Line> {
     let scratch = bed.scratch()?;
-    let node = Node::start(program, scratch.path()).await?;
+    let node = bed.start_program(program, &scratch).await?;
     node.configure(&load.queue).await?;
     warm_up(load, &node).await?;
     if load.lane == Lane::Queue {
@@ -45,13 +47,14 @@ async fn timed(bed: &Bed<'_>, program: &Program<'_>, load: &Load) -> anyhow::Res
         Load { end: End::PerLane(1), ..load.clone() }.run(&node).await?;
     }
     let first_seq = u64::from(load.lane == Lane::Queue);
-    let window = Window::open(&node).await?;
+    let (window, watch) = (Window::open(&node).await?, node.watch().await?);
     let pushed = Load { first_seq, ..load.clone() }.run(&node).await?;
     let mut line = Line::default();
     let (messages, requests) = (pushed.messages, pushed.requests);
     line.add("connections", load.connections);
     report(&mut line, pushed);
     window.close(&node, messages, requests, &mut line).await?;
+    node.report(watch, messages, &mut line).await?;
     node.stop()?;
     Ok(line)
 }

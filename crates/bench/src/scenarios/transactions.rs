@@ -27,14 +27,14 @@ const OUTPUTS: [&str; 2] = ["left", "right"];
 /// Shape: `syncs_per_txn` holds the claim of the pop before it too; `syncs_per_request` is over pops and transactions.
 pub(super) async fn three_queues(bed: &Bed<'_>, messages: u64) -> anyhow::Result<Line> {
     let scratch = bed.scratch()?;
-    let node = Node::start(&bed.broker(), scratch.path()).await?;
+    let node = bed.start(&scratch).await?;
     for queue in [INPUT, OUTPUTS[0], OUTPUTS[1]] {
         node.configure(queue).await?;
     }
     let counts = [messages / LANES as u64; LANES];
     let messages = counts.iter().sum();
     fill(&node, INPUT, &bed.pad, &counts).await?;
-    let window = Window::open(&node).await?;
+    let (window, watch) = (Window::open(&node).await?, node.watch().await?);
     let done = work(bed, &node, messages).await?;
     let mut line = Line::default();
     let transactions = done.transaction.len() as u64;
@@ -45,6 +45,8 @@ pub(super) async fn three_queues(bed: &Bed<'_>, messages: u64) -> anyhow::Result
     line.latency("txn", done.transaction);
     line.latency("pop", done.pop);
     window.close(&node, messages, 2 * transactions, &mut line).await?;
+    // Each message goes on into two queues.
+    node.report(watch, 2 * messages, &mut line).await?;
     line.number("syncs_per_txn", 2.0 * line.value("syncs_per_request"));
     for queue in OUTPUTS {
         let drain = Drain {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use queen_doctor::{Described, describe_effect, describe_frame, describe_record};
 use queen_io::{Disk, OpenMode, RealDisk};
-use queen_model::Entry;
 use queen_qlog::walk::{FileWalk, Walked};
+use queen_raft::StoredEntry;
 use queen_record::compress::PayloadDecompressor;
 use queen_record::frame::Frames;
 use queen_record::record::{EntryBody, Record};
@@ -126,13 +126,14 @@ impl Dump<'_> {
         match part.body {
             EntryBody::Stub { .. } => self.print(&described, Map::new(), &[]),
             EntryBody::Whole(bytes) => {
-                if let Some(own) = queen_raft::describe_own(bytes) {
-                    let own = own.map_err(|error| wrong(&error))?;
-                    let more = Map::from_iter([("cluster".to_owned(), Value::from(own))]);
-                    return self.print(&described, more, &[]);
-                }
-                let entry = Entry::decode(bytes).map_err(|error| wrong(&error))?;
-                let effects: Vec<Described> = entry.effects.iter().map(describe_effect).collect();
+                let effects = match StoredEntry::read(bytes).map_err(|error| wrong(&error))? {
+                    StoredEntry::Planned(entry) => {
+                        entry.effects.iter().map(describe_effect).collect()
+                    }
+                    StoredEntry::Own(what) => {
+                        vec![Described { kind: "cluster", fields: vec![text("entry", what)] }]
+                    }
+                };
                 self.print_with(&described, "effects", &effects)
             }
         }

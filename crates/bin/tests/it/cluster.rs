@@ -282,6 +282,25 @@ fn a_directory_stays_with_the_replicator_that_made_it() {
     assert!(refused.contains("written by the local replicator"), "{refused}");
 }
 
+/// Entries of the cluster's own are in its log, and files beside it.
+#[test]
+fn the_doctor_and_the_dumps_know_a_members_directory() {
+    let trio = Trio::start(&[]);
+    push(&trio, 0, 0);
+    trio.wait_until_equal();
+    for dir in trio.stop() {
+        let doctor = crate::queen(&["doctor", dir.to_str().unwrap()], &[]);
+        let said = crate::text(&doctor.stdout) + &crate::text(&doctor.stderr);
+        assert!(doctor.status.success(), "{said}");
+        assert!(!said.contains("not a file of this program"), "{said}");
+        let file = dir.join("qlog/q0/r00000001.qlog");
+        let dump = crate::queen(&["log", "dump", file.to_str().unwrap()], &[]);
+        let said = crate::text(&dump.stdout);
+        assert!(dump.status.success(), "{said} {}", crate::text(&dump.stderr));
+        assert!(said.contains("blank") && said.contains("membership"), "{said}");
+    }
+}
+
 #[test]
 fn one_voter_without_a_network_is_a_cluster_too() {
     let dir = tempfile::tempdir().unwrap();

@@ -336,20 +336,6 @@ pub(crate) fn is_own(bytes: &[u8]) -> bool {
     bytes.starts_with(&OWN)
 }
 
-/// What an entry of the cluster's own says, for a person; `None` for a planned one.
-///
-/// # Errors
-/// Its bytes are none.
-pub fn describe_own(bytes: &[u8]) -> Option<Result<String, String>> {
-    if !is_own(bytes) {
-        return None;
-    }
-    Some(own_payload(bytes).map(|payload| match payload {
-        Payload::Membership(membership) => format!("membership {membership}"),
-        Payload::Blank | Payload::Normal(_) => "blank".to_owned(),
-    }))
-}
-
 /// The payload of an entry of the cluster's own.
 pub(crate) fn own_payload(bytes: &[u8]) -> Result<Payload, String> {
     match bytes.strip_prefix(&OWN) {
@@ -361,6 +347,17 @@ pub(crate) fn own_payload(bytes: &[u8]) -> Result<Payload, String> {
         }
         _ => Err("it is no entry of a cluster".to_owned()),
     }
+}
+
+/// An entry of the cluster's own for a person: `blank`, or `membership` and what is stored of it.
+pub(crate) fn own_text(bytes: &[u8]) -> Result<String, String> {
+    Ok(match own_payload(bytes)? {
+        Payload::Membership(_) => {
+            let json = bytes.get(OWN.len() + 1..).unwrap_or_default();
+            format!("membership {}", String::from_utf8_lossy(json))
+        }
+        Payload::Blank | Payload::Normal(_) => "blank".to_owned(),
+    })
 }
 
 fn io(path: &Path, operation: &'static str) -> impl FnOnce(std::io::Error) -> FilesError + use<> {
