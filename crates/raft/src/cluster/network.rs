@@ -16,9 +16,9 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::link::{Link, Network};
 use super::snapshot::send::Sending;
 use super::types::{LogId, Member, Types, Vote};
 use super::wire::{BODY_BYTES_MAX, HEAD_LEN, Wire, put_blob};
@@ -57,6 +57,7 @@ pub(crate) mod kind {
 pub(crate) struct Caller {
     node: u64,
     pub(crate) token: Arc<str>,
+    pub(crate) network: Arc<dyn Network>,
     /// Members that could not be reached when they were called last: said once, not with each heartbeat.
     silent: Arc<Mutex<BTreeSet<u64>>>,
     /// What followers may purge, plus one: goes with every append; 0 says nothing.
@@ -66,9 +67,9 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn new(node: u64, token: &str) -> Self {
-        let floor = Arc::default();
-        Self { node, token: token.into(), silent: Arc::default(), floor, snapshots: None }
+    pub(crate) fn new(node: u64, token: &str, network: Arc<dyn Network>) -> Self {
+        let (silent, floor) = (Arc::default(), Arc::default());
+        Self { node, token: token.into(), network, silent, floor, snapshots: None }
     }
 
     pub(crate) fn sending(self, snapshots: Sending) -> Self {
@@ -133,7 +134,7 @@ pub(crate) struct Peer {
     caller: Caller,
     target: u64,
     address: String,
-    link: Option<TcpStream>,
+    link: Option<Box<dyn Link>>,
 }
 
 /// Why a call has no answer.
@@ -206,7 +207,7 @@ impl Peer {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, CallFailed> {
+    async fn connect(&self) -> Result<Box<dyn Link>, CallFailed> {
         let (target, address) = (self.target, self.address.clone());
         let unreachable =
             |error: io::Error| CallFailed::Unreachable { target, address: address.clone(), error };
@@ -217,8 +218,7 @@ impl Peer {
             put_blob(out, self.caller.token.as_bytes());
         });
         let connected = async {
-            let mut link = TcpStream::connect(&*self.address).await?;
-            link.set_nodelay(true)?;
+            let mut link = self.caller.network.connect(&self.address).await?;
             link.write_all(&hello).await?;
             let answer = read_frame(&mut link, 4096).await?;
             Ok((link, answer))
@@ -312,6 +312,7 @@ impl RaftNetworkV2<Types> for Peer {
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         tokio::select! {
+            biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = self.send_snapshot(vote, snapshot.meta.last_log_id) => sent,
         }

@@ -3,17 +3,19 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest,
 };
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::link::{Link, Listen};
 use super::network::{MAGIC, frame, kind, read_frame};
+use super::runtime::spawn;
 use super::snapshot::receive::{Intake, Taken};
 use super::store::Shared;
 use super::types::{Raft, Types, Vote};
@@ -40,23 +42,29 @@ pub(crate) struct Server {
 
 impl Server {
     /// Takes connections until `stopped` says so.
-    pub(crate) async fn serve(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn serve(
+        self,
+        mut listener: Box<dyn Listen>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
+                accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((link, _)) => {
+                Ok(link) => {
                     let (server, mut stopped) = (self.clone(), stopped.clone());
-                    tokio::spawn(async move {
+                    spawn(async move {
                         tokio::select! {
+                            biased;
+                            _ = stopped.wait_for(|stopped| *stopped) => {}
                             ended = server.connection(link) => {
                                 if let Err(error) = ended {
                                     tracing::debug!("a member's connection ended: {error}");
                                 }
                             }
-                            _ = stopped.wait_for(|stopped| *stopped) => {}
                         }
                     });
                 }
@@ -68,8 +76,7 @@ impl Server {
         }
     }
 
-    async fn connection(&self, mut link: TcpStream) -> io::Result<()> {
-        link.set_nodelay(true)?;
+    async fn connection(&self, mut link: Box<dyn Link>) -> io::Result<()> {
         let hello = read_frame(&mut link, HELLO_BYTES_MAX);
         let Ok(hello) = tokio::time::timeout(HELLO_TIME_MAX, hello).await else {
             return Err(io::ErrorKind::TimedOut.into());
@@ -98,7 +105,7 @@ impl Server {
     }
 
     /// Takes a snapshot; the connection ends with it.
-    async fn snapshot(&self, link: &mut TcpStream, asked: Bytes) -> io::Result<()> {
+    async fn snapshot(&self, link: &mut Box<dyn Link>, asked: Bytes) -> io::Result<()> {
         let taken = match self.intake.take(link, asked).await {
             Ok(taken) => taken,
             Err(reason) => {

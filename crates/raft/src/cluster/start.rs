@@ -5,31 +5,34 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Receiver, unbounded};
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 use queen_io::Disk;
 use queen_qlog::Qlog;
 use queen_record::ids::{EntryIndex, PartitionId, QueueId};
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::files::{Files, FilesError};
+use super::link::{Network, Tcp};
 use super::machine::{Core, Event, Machine};
 use super::member::Cluster;
 use super::network::{Caller, Peer, Peers, kind};
 use super::purge::Purge;
 use super::replicator::ClusterReplicator;
 use super::routes::Owners;
+use super::runtime::spawn;
 use super::server::Server;
 use super::snapshot::SnapshotSource;
 use super::snapshot::receive::Intake;
 use super::snapshot::send::Sending;
 use super::store::{Shared, Store, StoreParts};
 use super::types::{LogId, Member, Raft, Vote, log_id, raft_index};
+use super::writer::{Pace, Writer};
 
 /// How long an empty node asks the listed members whether they hold a cluster already.
 const ASK_MAX: Duration = Duration::from_secs(3);
@@ -138,80 +141,149 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts { disk, qlog, last, durable, owners, made, wake, failed, restart, snapshots } =
-        parts;
-    let files = Files::open(disk.clone(), &options.dir)?;
-    check_owner(options, &files, durable.0)?;
+    let (opened, writer) = Opened::open(options, parts, Arc::new(Tcp))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("queen-raft")
         .enable_all()
         .build()
         .map_err(ClusterError::Runtime)?;
-    let id_of = |(index, term): (EntryIndex, u64)| raft_index(index).map(|at| log_id(term, at));
-    let (last, durable) = (id_of(last), id_of(durable));
-    let (store, writer) = Store::open(StoreParts {
-        files: files.clone(),
-        qlog: qlog.clone(),
-        node: options.node,
-        last: last.max(durable),
-        durable,
-        owners,
-        made,
-        cache_bytes_max: options.cache_bytes_max,
-        failed: Box::new({
-            let failed = failed.clone();
-            move |reason| failed(reason)
-        }),
-    })?;
-    let shared = store.shared().clone();
-    let purged = shared.state.lock().purged;
-    qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
-    let (events, received) = unbounded();
-    let core = Core { events, wake };
-    let machine = Machine::new(core.clone(), shared.clone(), files.clone(), durable);
-    let caller = Caller::new(options.node, &options.token)
-        .sending(Sending { source: snapshots, store: shared.clone() });
-    let intake = Arc::new(Intake {
-        disk,
-        dir: options.dir.clone(),
-        store: shared.clone(),
-        orders: store.orders(),
-        turn: tokio::sync::Mutex::default(),
-        restart,
-    });
-    let config = Arc::new(config(options));
-    let raft = runtime
-        .block_on(Raft::new(options.node, config, Peers(caller.clone()), store, machine))
-        .map_err(|error| ClusterError::Log(error.to_string()))?;
-    let cluster = Running {
-        options,
-        raft: raft.clone(),
-        caller,
-        store: shared.clone(),
-        last,
-        failed,
-        intake,
-    };
-    let stopped = shared.stopped.subscribe();
-    cluster.begin(&runtime, &core, stopped)?;
-    let turn = Arc::new(tokio::sync::Mutex::new(()));
-    let replicator = ClusterReplicator {
-        raft: raft.clone(),
-        runtime: runtime.handle().clone(),
-        core: core.clone(),
-        events: received,
-        store: shared.clone(),
-        role: None,
-        seen_term: durable.map_or(0, |id| id.leader_id.term),
-        leading: None,
-        pending: None,
-        proposals: 0,
-        stop_by: None,
-        turn: turn.clone(),
-        held: None,
-    };
-    Ok((Cluster::new(options, raft, runtime, core, shared, writer, turn), replicator))
+    let writer = std::thread::Builder::new()
+        .name("queen-raft-writer".to_owned())
+        .spawn(move || writer.run())
+        .map_err(ClusterError::Runtime)?;
+    let (cluster, replicator) = runtime.block_on(opened.join())?;
+    cluster.own(runtime, writer);
+    Ok((cluster, replicator))
+}
+
+/// Starts a member as tasks of the current runtime, in the group of the calling task: nothing of it blocks. Each order to
+/// the writer takes the time that `pace` says.
+///
+/// # Errors
+/// [`ClusterError`]: refuse to start.
+pub async fn start_here(
+    options: &ClusterOptions,
+    parts: ClusterParts,
+    network: Arc<dyn Network>,
+    pace: Arc<dyn Fn() -> Duration + Send + Sync>,
+) -> Result<(Cluster, ClusterReplicator), ClusterError> {
+    let (opened, writer) = Opened::open(options, parts, network)?;
+    let pace: Pace = pace;
+    spawn(writer.run_here(pace));
+    opened.join().await
+}
+
+/// A member's log and files, before its library runs.
+struct Opened<'a> {
+    options: &'a ClusterOptions,
+    store: Store,
+    machine: Machine,
+    caller: Caller,
+    intake: Arc<Intake>,
+    core: Core,
+    received: Receiver<Event>,
+    last: Option<LogId>,
+    durable: Option<LogId>,
+    failed: Arc<dyn Fn(String) + Send + Sync>,
+}
+
+impl<'a> Opened<'a> {
+    /// Also the writer, which has to run before the library does.
+    fn open(
+        options: &'a ClusterOptions,
+        parts: ClusterParts,
+        network: Arc<dyn Network>,
+    ) -> Result<(Self, Writer), ClusterError> {
+        let ClusterParts {
+            disk,
+            qlog,
+            last,
+            durable,
+            owners,
+            made,
+            wake,
+            failed,
+            restart,
+            snapshots,
+        } = parts;
+        let files = Files::open(disk.clone(), &options.dir)?;
+        check_owner(options, &files, durable.0)?;
+        let id_of = |(index, term): (EntryIndex, u64)| raft_index(index).map(|at| log_id(term, at));
+        let (last, durable) = (id_of(last), id_of(durable));
+        let (store, writer) = Store::open(StoreParts {
+            files: files.clone(),
+            qlog: qlog.clone(),
+            node: options.node,
+            last: last.max(durable),
+            durable,
+            owners,
+            made,
+            cache_bytes_max: options.cache_bytes_max,
+            failed: Box::new({
+                let failed = failed.clone();
+                move |reason| failed(reason)
+            }),
+        })?;
+        let shared = store.shared().clone();
+        let purged = shared.state.lock().purged;
+        qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
+        let (events, received) = unbounded();
+        let core = Core { events, wake };
+        let machine = Machine::new(core.clone(), shared.clone(), files, durable);
+        let caller = Caller::new(options.node, &options.token, network)
+            .sending(Sending { source: snapshots, store: shared.clone() });
+        let intake = Arc::new(Intake {
+            disk,
+            dir: options.dir.clone(),
+            store: shared,
+            orders: store.orders(),
+            turn: tokio::sync::Mutex::default(),
+            restart,
+        });
+        let opened =
+            Self { options, store, machine, caller, intake, core, received, last, durable, failed };
+        Ok((opened, writer))
+    }
+
+    /// Runs the library, and makes the member a part of its cluster.
+    async fn join(self) -> Result<(Cluster, ClusterReplicator), ClusterError> {
+        let Self { options, store, machine, caller, intake, core, received, last, durable, failed } =
+            self;
+        let shared = store.shared().clone();
+        let config = Arc::new(config(options));
+        let raft = Raft::new(options.node, config, Peers(caller.clone()), store, machine)
+            .await
+            .map_err(|error| ClusterError::Log(error.to_string()))?;
+        let running = Running {
+            options,
+            raft: raft.clone(),
+            caller,
+            store: shared.clone(),
+            last,
+            failed,
+            intake,
+        };
+        let stopped = shared.stopped.subscribe();
+        running.begin(&core, stopped).await?;
+        let turn = Arc::new(tokio::sync::Mutex::new(()));
+        let replicator = ClusterReplicator {
+            raft: raft.clone(),
+            runtime: Handle::current(),
+            core: core.clone(),
+            events: received,
+            store: shared.clone(),
+            role: None,
+            seen_term: durable.map_or(0, |id| id.leader_id.term),
+            leading: None,
+            pending: None,
+            proposals: 0,
+            stop_by: None,
+            turn: turn.clone(),
+            held: None,
+        };
+        Ok((Cluster::new(options, raft, core, shared, turn), replicator))
+    }
 }
 
 /// Refuses a directory of another node, or of no cluster.
@@ -266,16 +338,11 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Listens, founds the cluster when there is none, and reports roles to the core.
-    fn begin(
-        &self,
-        runtime: &Runtime,
-        core: &Core,
-        stopped: watch::Receiver<bool>,
-    ) -> Result<(), ClusterError> {
+    async fn begin(&self, core: &Core, stopped: watch::Receiver<bool>) -> Result<(), ClusterError> {
         let is_new = self.last.is_none();
         let is_founded = Arc::new(AtomicBool::new(!is_new));
         if let Some(address) = self.options.listen {
-            let listening = runtime.block_on(TcpListener::bind(address));
+            let listening = self.caller.network.listen(address).await;
             let listener = listening.map_err(|error| ClusterError::Listen { address, error })?;
             let server = Server {
                 node: self.options.node,
@@ -285,14 +352,14 @@ impl Running<'_> {
                 is_founded: is_founded.clone(),
                 intake: self.intake.clone(),
             };
-            runtime.spawn(server.serve(listener, stopped.clone()));
+            spawn(server.serve(listener, stopped.clone()));
         }
         let purge = Purge::new(self.options, &self.raft, &self.store, &self.caller.floor);
-        runtime.spawn(purge.run(stopped.clone()));
+        spawn(purge.run(stopped.clone()));
         let failed = Failed { told: self.failed.clone(), store: self.store.clone() };
-        runtime.spawn(roles(self.raft.clone(), core.clone(), failed, stopped));
+        spawn(roles(self.raft.clone(), core.clone(), failed, stopped));
         if is_new {
-            runtime.block_on(self.found(&is_founded));
+            self.found(&is_founded).await;
         }
         Ok(())
     }
