@@ -3,6 +3,8 @@
 //! A member that runs alone has a runtime of its own. In a simulation all members share one thread, and each is a group
 //! of [`Tasks`]: they end together, as when the power goes, take their chance from a seed, and block nobody.
 
+mod watch;
+
 use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
@@ -14,11 +16,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use openraft::rt::{AsyncRuntime, OptionalSend};
-use openraft_rt_tokio::{
-    TokioInstant, TokioMpsc, TokioMutex, TokioOneshot, TokioRuntime, TokioWatch,
-};
+use openraft_rt_tokio::{TokioInstant, TokioMpsc, TokioMutex, TokioOneshot, TokioRuntime};
 use parking_lot::Mutex;
 use rand::{Rng, TryRng};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 
 tokio::task_local! {
@@ -36,6 +37,7 @@ struct Group {
     /// While the group stands still: who is to go on then.
     paused: Mutex<Option<Vec<Waker>>>,
     panicked: Mutex<Option<String>>,
+    panic_told: Notify,
 }
 
 impl Tasks {
@@ -46,6 +48,7 @@ impl Tasks {
             chance: Mutex::new(seed),
             paused: Mutex::default(),
             panicked: Mutex::default(),
+            panic_told: Notify::new(),
         }))
     }
 
@@ -62,6 +65,7 @@ impl Tasks {
             }
             catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))).unwrap_or_else(|panic| {
                 group.0.panicked.lock().get_or_insert_with(|| text_of(&*panic));
+                group.0.panic_told.notify_one();
                 resume_unwind(panic)
             })
         }));
@@ -92,9 +96,15 @@ impl Tasks {
         }
     }
 
-    /// What the first panic of a task said.
-    pub fn panicked(&self) -> Option<String> {
-        self.0.panicked.lock().clone()
+    /// Waits until a task panics: the process of a real node ends with the first.
+    pub async fn panic(&self) -> String {
+        loop {
+            let text = self.0.panicked.lock().clone();
+            if let Some(text) = text {
+                return text;
+            }
+            self.0.panic_told.notified().await;
+        }
     }
 
     /// Whether the task has to wait; it is woken when it has not.
@@ -167,7 +177,7 @@ impl AsyncRuntime for Runtime {
     type Timeout<R, T: Future<Output = R> + OptionalSend> = tokio::time::Timeout<T>;
     type ThreadLocalRng = Chance;
     type Mpsc = TokioMpsc;
-    type Watch = TokioWatch;
+    type Watch = watch::OrderedWatch;
     type Oneshot = TokioOneshot;
     type Mutex<T: OptionalSend + 'static> = TokioMutex<T>;
 
@@ -298,7 +308,7 @@ mod tests {
         on_one_thread(async {
             let tasks = Tasks::new(0);
             assert!(tasks.spawn(async { panic!("number {}", 7) }).await.is_err());
-            assert_eq!(tasks.panicked().as_deref(), Some("number 7"));
+            assert_eq!(tasks.panic().await, "number 7");
         });
     }
 
