@@ -42,6 +42,15 @@ fn five_nodes_lose_power_and_nothing_else() {
     assert!(report.count("lead taken") >= 2, "{report:?}");
 }
 
+/// A member that has staged a snapshot told the leader so, and answered the next append as if it lacked all of it.
+#[test]
+fn members_are_replaced_and_load_snapshots() {
+    let report = run(&Plan { faults: Faults::Only("member".to_owned()), ..plan(10) });
+    check(&report);
+    assert!(report.count("snapshot loaded") >= 1, "{report:?}");
+    assert!(report.count("membership changed") >= 3, "{report:?}");
+}
+
 #[test]
 fn a_sync_that_is_left_out_is_noticed() {
     let plan = |site: &str, seed| Plan {

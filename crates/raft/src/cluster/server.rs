@@ -156,6 +156,10 @@ impl Server {
                 let floor = told(u64_of(&mut body))?;
                 let rpc = told(AppendEntriesRequest::<Types>::decode(body))?;
                 let answer = told(self.raft.append_entries(rpc).await)?;
+                // What a snapshot covers was acknowledged with it, and is not in the log before the next start.
+                if self.store.is_staged.load(Ordering::Acquire) {
+                    return Err("this node restarts to load a snapshot".to_owned());
+                }
                 self.is_founded.store(true, Ordering::Release);
                 if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
                     *self.store.heard.lock() = Some(Instant::now());
