@@ -57,6 +57,8 @@ cargo xtask COMMAND
                    a node on a simulated disk: every disk call of a script, everything that a power cut may leave
   age [--days N] [--seed N]
                    three months of steady traffic in simulated time: what is on disk against what must be there
+  simulate [--seeds N] [--seconds N] [--seed N] [--nodes N] [--trace FILE]
+                   whole clusters on one thread under faults of every class, one seed after the other
   damage [--seed N] [--every N] [--only WORD] [--one TEXT]
                    a small directory at rest: every bit, sector, length, file and old version that can be wrong
   fuzz [TARGET ...] [--seconds N] [--jobs N]
@@ -91,6 +93,7 @@ fn run() -> anyhow::Result<()> {
         Some("schema") => schema::schema(args),
         Some("crash") => sim::run("crash", &args.rest()),
         Some("age") => sim::run("age", &args.rest()),
+        Some("simulate") => sim::run("simulate", &args.rest()),
         Some("damage") => sim::run("damage", &args.rest()),
         Some("fuzz") => fuzz::fuzz(args),
         Some("bench") => bench::run(&args.rest()),

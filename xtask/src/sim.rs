@@ -1,8 +1,18 @@
-//! The programs of `crates/sim`, in release mode: `cargo xtask age`, `crash` and `damage`.
+//! The programs of `crates/sim`, in release mode: `cargo xtask age`, `crash`, `damage` and `simulate`.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
+
+use crate::shell::{self, capture, tail};
+use crate::test::Tally;
+
+/// Clusters that the gate runs, and their simulated time.
+const GATE_SEEDS: u64 = 40;
+const GATE_SECONDS: u64 = 60;
+/// How long that may take, building included.
+const GATE_LIMIT: Duration = Duration::from_mins(30);
 
 /// Runs one of them with the words after its name.
 pub(crate) fn run(program: &str, args: &[String]) -> anyhow::Result<()> {
@@ -14,4 +24,18 @@ pub(crate) fn run(program: &str, args: &[String]) -> anyhow::Result<()> {
         .context("cargo does not start")?;
     ensure!(status.success(), "{program} ended with {status}");
     Ok(())
+}
+
+/// Runs the clusters of the gate: each counts as one.
+pub(crate) fn clusters() -> anyhow::Result<Tally> {
+    let (seeds, seconds) = (GATE_SEEDS.to_string(), GATE_SECONDS.to_string());
+    let mut command = shell::cargo();
+    command.args(["run", "--release", "--quiet", "-p", "queen-sim", "--bin", "simulate", "--"]);
+    command.args(["--gate", "yes", "--seeds", &seeds, "--seconds", &seconds]);
+    let done = capture(&mut command, GATE_LIMIT)?;
+    if !done.status.success() {
+        println!("{}", tail(&done.text, 300));
+        return Ok(Tally::one(false));
+    }
+    Ok(Tally { passed: GATE_SEEDS, failed: 0 })
 }

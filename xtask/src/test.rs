@@ -10,7 +10,7 @@ use crate::clients::{self, ClientsOptions};
 use crate::python::Python;
 use crate::rng::Rng;
 use crate::shell::{self, capture, tail};
-use crate::{decode, demo, fuzz, node, readme, schema, suite};
+use crate::{decode, demo, fuzz, node, readme, schema, sim, suite};
 
 /// How long the workspace's tests may take, building included.
 const WORKSPACE_LIMIT: Duration = Duration::from_hours(1);
@@ -47,6 +47,7 @@ pub(crate) fn test(mut args: Args) -> anyhow::Result<()> {
     parts.run("workspace tests", || workspace_tests(is_slow));
     parts.run("documentation examples", doc_tests);
     parts.run("fuzz", fuzz::run);
+    parts.run("clusters", sim::clusters);
     match node::build().and_then(|binary| Ok((binary, Python::set_up()?))) {
         Ok((binary, python)) => {
             parts.run("README", || readme::run(&binary));

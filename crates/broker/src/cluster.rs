@@ -21,7 +21,7 @@ const QUORUM_AGE_MAX: Duration = Duration::from_millis(1500);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Whose partitions are, by the applied state.
-pub(crate) struct StateOwners(pub(crate) Arc<RwLock<State>>);
+pub struct StateOwners(pub Arc<RwLock<State>>);
 
 impl Owners for StateOwners {
     fn queue_of(&self, partition: PartitionId) -> Option<QueueId> {

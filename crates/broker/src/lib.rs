@@ -27,6 +27,7 @@ mod views;
 
 pub use self::core::End;
 pub use checkpoint::StoreScrubPace;
+pub use cluster::StateOwners;
 pub use node::{Node, NodeOptions, NodeParts, RetentionOptions, StartError};
 pub use scrub::ScrubPace;
 pub use service::{Broker, BrokerOptions};

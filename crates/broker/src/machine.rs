@@ -47,6 +47,16 @@ pub struct Round {
     pub took: Stages,
 }
 
+/// A round that has begun.
+#[derive(Debug, Default)]
+pub struct Begun {
+    round: Round,
+    /// Whether this node planned in it.
+    is_planned: bool,
+    /// When its entry was proposed.
+    written: Option<Instant>,
+}
+
 /// Time of a round by stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stages {
@@ -118,27 +128,73 @@ impl Machine {
         entropy: &mut dyn FnMut() -> u64,
         inputs: &mut Vec<Input>,
     ) -> Result<Round, String> {
-        let mut round = Round::default();
-        let mut steps = std::mem::take(&mut self.steps);
+        let (mut steps, mut begun) = (std::mem::take(&mut self.steps), Begun::default());
         self.replicator.begin_round(&mut steps).map_err(|fault| fault.to_string())?;
-        self.take_steps(&mut steps, &mut round)?;
-        self.steps = steps;
-        if self.is_leading {
-            self.plan(now, entropy, inputs, &mut round)?;
-        } else {
-            inputs.clear();
+        self.take_steps(&mut steps, &mut begun.round)?;
+        self.plan(now, entropy, inputs, &mut begun)?;
+        if let Some(written) = begun.written {
+            self.replicator.commit(&mut steps).map_err(|fault| fault.to_string())?;
+            self.committed(written, &mut steps, &mut begun.round)?;
         }
-        self.replicator.end_round();
-        Ok(round)
+        self.steps = steps;
+        Ok(self.end(begun))
     }
 
+    /// Begins a round, for whoever must not block; [`Machine::try_end`] ends it. When somebody else must end first it plans
+    /// nothing and leaves `inputs` as they are: then it is to be begun again.
+    ///
+    /// # Errors
+    /// As [`Machine::round`].
+    pub fn try_begin(
+        &mut self,
+        now: Micros,
+        entropy: &mut dyn FnMut() -> u64,
+        inputs: &mut Vec<Input>,
+    ) -> Result<Begun, String> {
+        let (mut steps, mut begun) = (std::mem::take(&mut self.steps), Begun::default());
+        let may_plan =
+            self.replicator.try_begin_round(&mut steps).map_err(|fault| fault.to_string())?;
+        self.take_steps(&mut steps, &mut begun.round)?;
+        self.steps = steps;
+        if may_plan {
+            self.plan(now, entropy, inputs, &mut begun)?;
+        }
+        Ok(begun)
+    }
+
+    /// Ends a round, or hands it back while the fate of what it proposed is open: then it is to be called again, once the
+    /// replicator has woken the core.
+    ///
+    /// # Errors
+    /// As [`Machine::round`].
+    pub fn try_end(&mut self, mut begun: Begun) -> Result<Result<Round, Begun>, String> {
+        if let Some(written) = begun.written {
+            let mut steps = std::mem::take(&mut self.steps);
+            let is_over =
+                self.replicator.try_commit(&mut steps).map_err(|fault| fault.to_string())?;
+            self.committed(written, &mut steps, &mut begun.round)?;
+            self.steps = steps;
+            if !is_over {
+                return Ok(Err(begun));
+            }
+        }
+        Ok(Ok(self.end(begun)))
+    }
+
+    /// Plans what arrived, if this node does, and proposes the entry.
     fn plan(
         &mut self,
         now: Micros,
         entropy: &mut dyn FnMut() -> u64,
         inputs: &mut Vec<Input>,
-        round: &mut Round,
+        begun: &mut Begun,
     ) -> Result<(), String> {
+        begun.is_planned = self.is_leading;
+        if !self.is_leading {
+            inputs.clear();
+            return Ok(());
+        }
+        let round = &mut begun.round;
         let started = Instant::now();
         let planned = {
             let state = self.state.read();
@@ -154,25 +210,37 @@ impl Machine {
         round.damage = self.cycle.take_damage();
         if let Some((entry, routes)) = planned.entry {
             let logs = routes.iter().map(|route| self.log_of(*route)).collect();
-            self.replicate(Proposal { entry, logs }, round)?;
+            let started = Instant::now();
+            let proposal = Proposal { entry, logs };
+            self.replicator.propose(proposal).map_err(|fault| fault.to_string())?;
+            let written = Instant::now();
+            round.took.write = written - started;
+            begun.written = Some(written);
         }
-        round.answered = self.cycle.release();
         Ok(())
     }
 
-    fn replicate(&mut self, proposal: Proposal, round: &mut Round) -> Result<(), String> {
-        let started = Instant::now();
-        self.replicator.propose(proposal).map_err(|fault| fault.to_string())?;
-        let written = Instant::now();
-        let mut steps = std::mem::take(&mut self.steps);
-        self.replicator.commit(&mut steps).map_err(|fault| fault.to_string())?;
+    /// Carries out what a commit brought.
+    fn committed(
+        &mut self,
+        written: Instant,
+        steps: &mut Vec<Step>,
+        round: &mut Round,
+    ) -> Result<(), String> {
         let synced = Instant::now();
-        self.take_steps(&mut steps, round)?;
-        self.steps = steps;
-        round.took.write = written - started;
+        self.take_steps(steps, round)?;
         round.took.sync = synced - written;
-        round.took.apply = synced.elapsed();
+        round.took.apply += synced.elapsed();
         Ok(())
+    }
+
+    /// Lets the answers go.
+    fn end(&mut self, mut begun: Begun) -> Round {
+        if begun.is_planned {
+            begun.round.answered = self.cycle.release();
+        }
+        self.replicator.end_round();
+        begun.round
     }
 
     fn take_steps(&mut self, steps: &mut Vec<Step>, round: &mut Round) -> Result<(), String> {

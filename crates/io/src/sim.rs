@@ -224,6 +224,26 @@ impl SimDisk {
         Self::from_tree(inner.live.pruned(), inner.next_node)
     }
 
+    /// An independent disk in the same state, what is not synced included, without a journal: what a process that was killed
+    /// leaves to the next one.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let inner = self.lock();
+        let fork = Inner {
+            live: inner.live.clone(),
+            next_node: inner.next_node,
+            pending: inner.pending.clone(),
+            base: Tree::new(),
+            journal: None,
+            calls: inner.calls,
+            faults: BTreeMap::new(),
+            sites: BTreeSet::new(),
+            dropped_sites: inner.dropped_sites.clone(),
+            cold: inner.cold,
+        };
+        Self { inner: Arc::new(Mutex::new(fork)) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A test that panicked in another thread leaves a state that is as good as any.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

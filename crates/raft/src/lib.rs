@@ -17,8 +17,8 @@ use queen_record::ids::{EntryIndex, LogId};
 
 pub use cluster::{
     Change, Cluster, ClusterError, ClusterOptions, ClusterParts, ClusterReplicator, DIR, DiskId,
-    FilesError, Member, MemberView, NotChanged, Owners, STAGED, STATE, Snapshot, SnapshotSource,
-    View, check_files, load_staged, promote, start,
+    FilesError, Link, Listen, Member, MemberView, Network, NotChanged, Owners, STAGED, STATE,
+    Snapshot, SnapshotSource, Tasks, View, check_files, load_staged, promote, start, start_here,
 };
 pub use local::LocalReplicator;
 pub use replay::{Examined, ReplayError, StoredEntry, examine, replay};
@@ -85,12 +85,29 @@ pub trait Replicator: Send {
     /// After a fault the node must stop and answer none of it.
     fn commit(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault>;
 
+    /// Appends what happened so far of what was proposed; whether nothing of it is waited for any more. To be called again
+    /// when the replicator has woken the core.
+    ///
+    /// # Errors
+    /// As [`Replicator::commit`].
+    fn try_commit(&mut self, steps: &mut Vec<Step>) -> Result<bool, Fault> {
+        self.commit(steps).map(|()| true)
+    }
+
     /// Appends what happened since the last call. From here to [`Replicator::end_round`] no entry but a proposed one gets a
     /// place while this node plans; for that a change of the membership is waited for.
     ///
     /// # Errors
     /// After a fault the node must stop.
     fn begin_round(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault>;
+
+    /// The same without waiting; whether the round has begun.
+    ///
+    /// # Errors
+    /// As [`Replicator::begin_round`].
+    fn try_begin_round(&mut self, steps: &mut Vec<Step>) -> Result<bool, Fault> {
+        self.begin_round(steps).map(|()| true)
+    }
 
     /// The round is over.
     fn end_round(&mut self);

@@ -199,6 +199,9 @@ impl Files {
         let dir = data.join(DIR);
         disk.create_dir(&dir).map_err(io(&dir, "create"))?;
         disk.sync_dir(data).map_err(io(data, "sync"))?;
+        // The process before may have ended between giving a file its name and syncing that. What is read from here on, a
+        // vote above all, must not be taken back by a power cut.
+        disk.sync_dir(&dir).map_err(io(&dir, "sync"))?;
         Ok(Self { disk, dir })
     }
 
@@ -362,4 +365,35 @@ pub(crate) fn own_text(bytes: &[u8]) -> Result<String, String> {
 
 fn io(path: &Path, operation: &'static str) -> impl FnOnce(std::io::Error) -> FilesError + use<> {
     FilesError::io(path, operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use queen_io::SimDisk;
+    use queen_io::sim::{Choice, SimFault};
+
+    use super::*;
+
+    #[test]
+    fn a_vote_that_a_start_has_read_outlives_a_power_cut() {
+        let disk = SimDisk::new();
+        let data = Path::new("/data");
+        disk.create_dir(data).unwrap();
+        disk.settle();
+        let vote = |term| Some(VoteJson { term, node: 2, committed: false });
+        let voted = |term| State { node: 1, vote: vote(term), ..State::default() };
+        let files = Files::open(Arc::new(disk.clone()), data).unwrap();
+        files.write_state(&voted(3)).unwrap();
+        // The process ends behind the rename, before the directory is synced.
+        let calls = disk.calls();
+        files.write_state(&voted(4)).unwrap();
+        disk.fail_call(disk.calls() + (disk.calls() - calls), SimFault::Eio);
+        files.write_state(&voted(5)).unwrap_err();
+        let left = disk.fork();
+        let files = Files::open(Arc::new(left.clone()), data).unwrap();
+        assert_eq!(files.state().unwrap().unwrap().vote, vote(5));
+        let after = left.crash_now(&Choice::AllLost);
+        let files = Files::open(Arc::new(after), data).unwrap();
+        assert_eq!(files.state().unwrap().unwrap().vote, vote(5));
+    }
 }

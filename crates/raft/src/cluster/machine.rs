@@ -16,6 +16,7 @@ use queen_model::Entry;
 use queen_record::ids::EntryIndex;
 
 use super::files::Files;
+use super::runtime::blocking;
 use super::store::Shared;
 use super::types::{Done, LogId, Payload, StoredMembership, Types, entry_index};
 
@@ -75,6 +76,7 @@ impl Machine {
         let mut flushed = self.store.flushed.subscribe();
         let mut stopped = self.store.stopped.subscribe();
         tokio::select! {
+            biased;
             known = flushed.wait_for(|flushed| *flushed >= index) => {
                 known.map(drop).map_err(io::Error::other)
             }
@@ -87,6 +89,7 @@ impl Machine {
         let mut applied = self.store.applied.subscribe();
         let mut stopped = self.store.stopped.subscribe();
         tokio::select! {
+            biased;
             _ = applied.wait_for(|applied| applied.0 + AHEAD_MAX >= index.0) => {}
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
@@ -103,9 +106,8 @@ impl Machine {
             Payload::Membership(membership) => {
                 let stored = StoredMembership::new(Some(id), membership);
                 let (files, written) = (self.files.clone(), stored.clone());
-                tokio::task::spawn_blocking(move || files.write_membership(&written))
-                    .await
-                    .map_err(io::Error::other)?
+                blocking(move || files.write_membership(&written))
+                    .await?
                     .map_err(io::Error::other)?;
                 self.remember(stored);
                 self.core.tell(Event::Own { index, term });

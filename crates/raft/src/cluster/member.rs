@@ -43,6 +43,7 @@ pub struct Cluster {
     identity: Arc<Identity>,
     core: Core,
     shared: Arc<Shared>,
+    /// What runs it, when that is its own.
     ends: Mutex<Option<(Runtime, JoinHandle<()>)>>,
 }
 
@@ -102,13 +103,12 @@ impl Cluster {
     pub(crate) fn new(
         options: &ClusterOptions,
         handles: Handles,
-        ends: (Runtime, JoinHandle<()>),
         core: Core,
         shared: Arc<Shared>,
     ) -> Self {
         let Handles { raft, identity, naming, turn } = handles;
         let changing = tokio::sync::Semaphore::new(1);
-        let ends = Mutex::new(Some(ends));
+        let ends = Mutex::default();
         let rules = Rules {
             promote_lag_max: options.promote_lag_max,
             live_within: LIVE_ELECTIONS * options.election,
@@ -130,6 +130,11 @@ impl Cluster {
     /// Why this member's directory has no place in its cluster, and what to do about it; `None` when it has.
     pub fn refused(&self) -> Option<String> {
         self.identity.refused()
+    }
+
+    /// The runtime and the writer's thread are this member's own, and end with it.
+    pub(crate) fn own(&self, runtime: Runtime, writer: JoinHandle<()>) {
+        *self.ends.lock() = Some((runtime, writer));
     }
 
     /// Entries that a learner may be behind when it becomes a voter.
@@ -255,18 +260,29 @@ impl Cluster {
     /// Ends the library, its threads and its connections. Blocks; the core has ended before.
     pub fn stop(&self) {
         let Some((runtime, writer)) = self.ends.lock().take() else { return };
-        self.shared.stopped.send_replace(true);
-        let raft = self.raft.clone();
-        let ended =
-            runtime.block_on(async move { tokio::time::timeout(END_MAX, raft.shutdown()).await });
-        if !matches!(ended, Ok(Ok(()))) {
-            tracing::warn!("the consensus library did not end in order");
-        }
+        runtime.block_on(self.end());
         // The store, and with it the writer's orders, go with the library's tasks.
         runtime.shutdown_timeout(END_MAX);
         if writer.join().is_err() {
             tracing::error!("the log writer panicked");
         }
+    }
+}
+
+impl Cluster {
+    /// Ends the library and its connections; the core has ended before.
+    pub async fn end(&self) {
+        self.shared.stopped.send_replace(true);
+        let ended = tokio::time::timeout(END_MAX, self.raft.shutdown()).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::warn!("the consensus library did not end in order");
+        }
+    }
+
+    /// Tells this member, if it leads, to give the lead to another one, whether that is well or not.
+    pub async fn give_lead(&self, to: u64) {
+        // One that does not lead, or has ended, has nothing to give.
+        drop(self.raft.trigger().transfer_leader(to).await);
     }
 }
 

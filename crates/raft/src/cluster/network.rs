@@ -17,10 +17,11 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::identity::{DiskId, Identity, NotWelcome, Welcome};
+use super::link::{Link, Network};
+use super::runtime::blocking;
 use super::snapshot::send::Sending;
 use super::types::{LogId, Member, Types, Vote};
 use super::wire::{BODY_BYTES_MAX, HEAD_LEN, Wire, put_blob};
@@ -60,6 +61,7 @@ pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
     node: u64,
     pub(crate) token: Arc<str>,
+    pub(crate) network: Arc<dyn Network>,
     /// Members that could not be reached when they were called last: said once, not with each heartbeat.
     silent: Arc<Mutex<BTreeSet<u64>>>,
     /// What followers may purge, plus one: goes with every append; 0 says nothing.
@@ -71,10 +73,15 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn new(node: u64, token: &str, identity: Arc<Identity>) -> Self {
-        let (token, floor) = (token.into(), Arc::default());
-        let (silent, sent) = (Arc::default(), Arc::default());
-        Self { identity, node, token, silent, floor, sent, snapshots: None }
+    pub(crate) fn new(
+        node: u64,
+        token: &str,
+        identity: Arc<Identity>,
+        network: Arc<dyn Network>,
+    ) -> Self {
+        let (silent, floor, sent) = (Arc::default(), Arc::default(), Arc::default());
+        let token = token.into();
+        Self { identity, node, token, network, silent, floor, sent, snapshots: None }
     }
 
     pub(crate) fn sending(self, snapshots: Sending) -> Self {
@@ -143,7 +150,7 @@ pub(crate) struct Peer {
     target: u64,
     address: String,
     /// The connection, and the directory at its other end.
-    link: Option<(TcpStream, DiskId)>,
+    link: Option<(Box<dyn Link>, DiskId)>,
 }
 
 /// Why a call has no answer.
@@ -220,7 +227,7 @@ impl Peer {
     }
 
     /// Connects and greets; the connection, and the directory at its other end.
-    async fn connect(&self) -> Result<(TcpStream, DiskId), CallFailed> {
+    async fn connect(&self) -> Result<(Box<dyn Link>, DiskId), CallFailed> {
         let (target, address) = (self.target, self.address.clone());
         let unreachable =
             |error: io::Error| CallFailed::Unreachable { target, address: address.clone(), error };
@@ -232,8 +239,7 @@ impl Peer {
             self.caller.identity.greeting(target).put(out);
         });
         let connected = async {
-            let mut link = TcpStream::connect(&*self.address).await?;
-            link.set_nodelay(true)?;
+            let mut link = self.caller.network.connect(&self.address).await?;
             link.write_all(&hello).await?;
             let answer = read_frame(&mut link, 4096).await?;
             Ok((link, answer))
@@ -251,9 +257,8 @@ impl Peer {
             .map_err(|error| CallFailed::Remote { target, reason: error.to_string() })?;
         // A start that is seen first is written down.
         let identity = self.caller.identity.clone();
-        let taken = tokio::task::spawn_blocking(move || identity.welcomed(target, welcome)).await;
-        let taken = taken.unwrap_or_else(|error| Err(NotWelcome::Refused(error.to_string())));
-        match taken {
+        let taken = blocking(move || identity.welcomed(target, welcome)).await;
+        match taken.unwrap_or_else(|error| Err(NotWelcome::Refused(error.to_string()))) {
             Ok(disk) => {
                 self.caller.reached(target);
                 Ok((link, disk))
@@ -372,6 +377,7 @@ impl RaftNetworkV2<Types> for Peer {
         _: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         tokio::select! {
+            biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = self.send_snapshot(vote, snapshot.meta.last_log_id) => sent,
         }

@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::member::LIVE_ELECTIONS;
 use super::start::ClusterOptions;
@@ -68,8 +69,9 @@ impl Purge {
         let mut ticks = tokio::time::interval(EVERY);
         loop {
             tokio::select! {
-                _ = ticks.tick() => {}
+                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
+                _ = ticks.tick() => {}
             }
             if self.tick().await.is_err() {
                 // The library has ended; who watches it says why.

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::machine::{Core, Event};
+use super::runtime::spawn;
 use super::store::Shared;
 use super::types::{Command, Raft, Types};
 use crate::payloads::without_payloads;
@@ -67,7 +68,8 @@ impl Replicator for ClusterReplicator {
         let (number, entry) = (self.proposals, Arc::new(proposal.entry));
         self.pending = Some((number, entry.clone()));
         let (raft, core) = (self.raft.clone(), self.core.clone());
-        self.runtime.spawn(async move {
+        let _entered = self.runtime.enter();
+        spawn(async move {
             if !propose(&raft, term, Command(entry)).await {
                 core.tell(Event::Lost(number));
             }
@@ -76,7 +78,7 @@ impl Replicator for ClusterReplicator {
     }
 
     fn commit(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
-        while self.pending.is_some() {
+        while !self.try_commit(steps)? {
             let left = self.stop_by.map(|by| by.saturating_duration_since(Instant::now()));
             let event = match left {
                 None => self.events.recv().ok(),
@@ -88,18 +90,31 @@ impl Replicator for ClusterReplicator {
                 None => self.lose(steps),
             }
         }
-        self.drain(steps);
         Ok(())
     }
 
-    fn begin_round(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
+    fn try_commit(&mut self, steps: &mut Vec<Step>) -> Result<bool, Fault> {
         self.drain(steps);
-        if self.leading.is_some() && self.held.is_none() {
-            // A change of the membership that runs has told all of its entries when it lets go.
+        Ok(self.pending.is_none())
+    }
+
+    fn begin_round(&mut self, steps: &mut Vec<Step>) -> Result<(), Fault> {
+        if !self.try_begin_round(steps)? {
             self.held = Some(self.turn.clone().blocking_lock_owned());
             self.drain(steps);
         }
         Ok(())
+    }
+
+    fn try_begin_round(&mut self, steps: &mut Vec<Step>) -> Result<bool, Fault> {
+        self.drain(steps);
+        if self.leading.is_some() && self.held.is_none() {
+            let Ok(turn) = self.turn.clone().try_lock_owned() else { return Ok(false) };
+            self.held = Some(turn);
+            // A change of the membership that ran has told all of its entries when it let go.
+            self.drain(steps);
+        }
+        Ok(true)
     }
 
     fn end_round(&mut self) {

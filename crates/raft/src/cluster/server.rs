@@ -3,18 +3,20 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest,
 };
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::identity::{Greeting, Identity, Seen, Welcome};
+use super::link::{Link, Listen};
 use super::network::{MAGIC, frame, kind, read_frame};
+use super::runtime::{blocking, spawn};
 use super::snapshot::receive::{Intake, Taken};
 use super::store::Shared;
 use super::types::{Raft, Types, Vote};
@@ -40,23 +42,29 @@ pub(crate) struct Server {
 
 impl Server {
     /// Takes connections until `stopped` says so.
-    pub(crate) async fn serve(self, listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn serve(
+        self,
+        mut listener: Box<dyn Listen>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
+                accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((link, _)) => {
+                Ok(link) => {
                     let (server, mut stopped) = (self.clone(), stopped.clone());
-                    tokio::spawn(async move {
+                    spawn(async move {
                         tokio::select! {
+                            biased;
+                            _ = stopped.wait_for(|stopped| *stopped) => {}
                             ended = server.connection(link) => {
                                 if let Err(error) = ended {
                                     tracing::debug!("a member's connection ended: {error}");
                                 }
                             }
-                            _ = stopped.wait_for(|stopped| *stopped) => {}
                         }
                     });
                 }
@@ -68,8 +76,7 @@ impl Server {
         }
     }
 
-    async fn connection(&self, mut link: TcpStream) -> io::Result<()> {
-        link.set_nodelay(true)?;
+    async fn connection(&self, mut link: Box<dyn Link>) -> io::Result<()> {
         let hello = read_frame(&mut link, HELLO_BYTES_MAX);
         let Ok(hello) = tokio::time::timeout(HELLO_TIME_MAX, hello).await else {
             return Err(io::ErrorKind::TimedOut.into());
@@ -104,7 +111,7 @@ impl Server {
     }
 
     /// Takes a snapshot; the connection ends with it.
-    async fn snapshot(&self, link: &mut TcpStream, asked: Bytes) -> io::Result<()> {
+    async fn snapshot(&self, link: &mut Box<dyn Link>, asked: Bytes) -> io::Result<()> {
         let taken = match self.intake.take(link, asked).await {
             Ok(taken) => taken,
             Err(reason) => {
@@ -131,8 +138,7 @@ impl Server {
     async fn greet(&self, hello: (u8, Bytes)) -> Result<Welcome, String> {
         let (from, greeting) = self.check(hello)?;
         let identity = self.identity.clone();
-        let welcomed = tokio::task::spawn_blocking(move || identity.welcome(from, &greeting));
-        match welcomed.await {
+        match blocking(move || identity.welcome(from, &greeting)).await {
             Ok(welcome) => welcome.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         }
@@ -161,8 +167,12 @@ impl Server {
     fn hear(&self, seen: &[Seen]) {
         if self.identity.hear(seen) {
             let identity = self.identity.clone();
-            tokio::task::spawn_blocking(move || {
-                if let Err(error) = identity.write_seen() {
+            spawn(async move {
+                let written = blocking(move || identity.write_seen()).await;
+                if let Err(error) = written
+                    .map_err(|error| error.to_string())
+                    .and_then(|written| written.map_err(|error| error.to_string()))
+                {
                     tracing::error!("starts of other members are not written down: {error}");
                 }
             });
@@ -179,9 +189,9 @@ impl Server {
                 let seen = told(Vec::<Seen>::read(&mut body))?;
                 let rpc = told(AppendEntriesRequest::<Types>::decode(body))?;
                 let answer = told(self.raft.append_entries(rpc).await)?;
+                // What a snapshot covers was acknowledged with it, and is not in the log before the next start.
                 if self.store.is_staged.load(Ordering::Acquire) {
-                    // Of a log that the snapshot is about to replace: the leader knows better what this member holds.
-                    return Err("a snapshot waits: this node is about to start anew".to_owned());
+                    return Err("this node restarts to load a snapshot".to_owned());
                 }
                 if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
                     self.hear(&seen);

@@ -5,33 +5,36 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Receiver, unbounded};
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Config, SnapshotPolicy};
 use queen_io::Disk;
 use queen_qlog::Qlog;
 use queen_record::ids::{EntryIndex, PartitionId, QueueId};
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::alone::{Alone, Ends};
 use super::files::{Files, FilesError};
 use super::identity::{Binder, Identity};
+use super::link::{Network, Tcp};
 use super::machine::{Core, Event, Machine};
 use super::member::{Cluster, Handles};
 use super::network::{CallFailed, Caller, Peer, Peers, kind};
 use super::purge::Purge;
 use super::replicator::ClusterReplicator;
 use super::routes::Owners;
+use super::runtime::spawn;
 use super::server::Server;
 use super::snapshot::SnapshotSource;
 use super::snapshot::receive::Intake;
 use super::snapshot::send::Sending;
 use super::store::{Shared, Store, StoreParts};
-use super::types::{Member, Raft, Vote, log_id, raft_index};
+use super::types::{LogId, Member, Raft, Vote, log_id, raft_index};
+use super::writer::{Pace, Writer};
 
 /// How long an empty node waits for the answer of a listed member to one question.
 const ASK_MAX: Duration = Duration::from_millis(750);
@@ -156,104 +159,188 @@ pub fn start(
     options: &ClusterOptions,
     parts: ClusterParts,
 ) -> Result<(Cluster, ClusterReplicator), ClusterError> {
-    let ClusterParts {
-        disk,
-        qlog,
-        last,
-        durable,
-        owners,
-        made,
-        wake,
-        failed,
-        restart,
-        draw,
-        now_ms,
-        snapshots,
-    } = parts;
-    let files = Files::open(disk.clone(), &options.dir)?;
-    check_owner(options, &files, durable.0)?;
+    let (opened, writer) = Opened::open(options, parts, Arc::new(Tcp))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("queen-raft")
         .enable_all()
         .build()
         .map_err(ClusterError::Runtime)?;
-    let id_of = |(index, term): (EntryIndex, u64)| raft_index(index).map(|at| log_id(term, at));
-    let (last, durable) = (id_of(last), id_of(durable));
-    let alone = if options.force_recover {
-        Alone::prepare(options, &files, &qlog, Ends { last, durable }, now_ms)?
-    } else {
-        None
-    };
-    let (mut store, writer) = Store::open(StoreParts {
-        files: files.clone(),
-        qlog: qlog.clone(),
-        node: options.node,
-        last: last.max(durable),
-        durable,
-        owners,
-        made,
-        cache_bytes_max: options.cache_bytes_max,
-        draw,
-        failed: Box::new({
-            let failed = failed.clone();
-            move |reason| failed(reason)
-        }),
-    })?;
-    if let Some(alone) = alone {
-        let done = runtime.block_on(alone.carry_out(&mut store, &files));
-        done.map_err(ClusterError::Log)?;
+    let writer = std::thread::Builder::new()
+        .name("queen-raft-writer".to_owned())
+        .spawn(move || writer.run())
+        .map_err(ClusterError::Runtime)?;
+    let (cluster, replicator) = runtime.block_on(opened.join())?;
+    cluster.own(runtime, writer);
+    Ok((cluster, replicator))
+}
+
+/// Starts a member as tasks of the current runtime, in the group of the calling task: nothing of it blocks. Each order to
+/// the writer takes the time that `pace` says.
+///
+/// # Errors
+/// [`ClusterError`]: refuse to start.
+pub async fn start_here(
+    options: &ClusterOptions,
+    parts: ClusterParts,
+    network: Arc<dyn Network>,
+    pace: Arc<dyn Fn() -> Duration + Send + Sync>,
+) -> Result<(Cluster, ClusterReplicator), ClusterError> {
+    let (opened, writer) = Opened::open(options, parts, network)?;
+    let pace: Pace = pace;
+    spawn(writer.run_here(pace));
+    opened.join().await
+}
+
+/// A member's log and files, before its library runs.
+struct Opened<'a> {
+    options: &'a ClusterOptions,
+    store: Store,
+    machine: Machine,
+    caller: Caller,
+    intake: Arc<Intake>,
+    core: Core,
+    received: Receiver<Event>,
+    durable: Option<LogId>,
+    failed: Arc<dyn Fn(String) + Send + Sync>,
+    files: Files,
+    /// What an operator has asked for.
+    alone: Option<Alone>,
+}
+
+impl<'a> Opened<'a> {
+    /// Also the writer, which has to run before the library does.
+    fn open(
+        options: &'a ClusterOptions,
+        parts: ClusterParts,
+        network: Arc<dyn Network>,
+    ) -> Result<(Self, Writer), ClusterError> {
+        let ClusterParts {
+            disk,
+            qlog,
+            last,
+            durable,
+            owners,
+            made,
+            wake,
+            failed,
+            restart,
+            draw,
+            now_ms,
+            snapshots,
+        } = parts;
+        let files = Files::open(disk.clone(), &options.dir)?;
+        check_owner(options, &files, durable.0)?;
+        let id_of = |(index, term): (EntryIndex, u64)| raft_index(index).map(|at| log_id(term, at));
+        let (last, durable) = (id_of(last), id_of(durable));
+        let alone = if options.force_recover {
+            Alone::prepare(options, &files, &qlog, Ends { last, durable }, now_ms)?
+        } else {
+            None
+        };
+        let (store, writer) = Store::open(StoreParts {
+            files: files.clone(),
+            qlog: qlog.clone(),
+            node: options.node,
+            last: last.max(durable),
+            durable,
+            owners,
+            made,
+            cache_bytes_max: options.cache_bytes_max,
+            draw,
+            failed: Box::new({
+                let failed = failed.clone();
+                move |reason| failed(reason)
+            }),
+        })?;
+        let shared = store.shared().clone();
+        let purged = shared.state.lock().purged;
+        qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
+        let (events, received) = unbounded();
+        let core = Core { events, wake };
+        let machine = Machine::new(core.clone(), shared.clone(), files.clone(), durable);
+        let identity = Arc::new(Identity::open(options.node, files.clone(), shared.clone())?);
+        let caller = Caller::new(options.node, &options.token, identity, network)
+            .sending(Sending { source: snapshots, store: shared.clone() });
+        let intake = Arc::new(Intake {
+            disk,
+            dir: options.dir.clone(),
+            store: shared,
+            orders: store.orders(),
+            turn: tokio::sync::Mutex::default(),
+            restart,
+        });
+        let opened = Self {
+            options,
+            store,
+            machine,
+            caller,
+            intake,
+            core,
+            received,
+            durable,
+            failed,
+            files,
+            alone,
+        };
+        Ok((opened, writer))
     }
-    let shared = store.shared().clone();
-    let purged = shared.state.lock().purged;
-    qlog.set_floor(purged.map_or(EntryIndex(0), |id| super::types::entry_index(id.index)));
-    let (events, received) = unbounded();
-    let core = Core { events, wake };
-    let machine = Machine::new(core.clone(), shared.clone(), files.clone(), durable);
-    let identity = Arc::new(Identity::open(options.node, files.clone(), shared.clone())?);
-    let caller = Caller::new(options.node, &options.token, identity.clone())
-        .sending(Sending { source: snapshots, store: shared.clone() });
-    let intake = Arc::new(Intake {
-        disk,
-        dir: options.dir.clone(),
-        store: shared.clone(),
-        orders: store.orders(),
-        turn: tokio::sync::Mutex::default(),
-        restart,
-    });
-    let config = Arc::new(config(options));
-    let raft = runtime
-        .block_on(Raft::new(options.node, config, Peers(caller.clone()), store, machine))
-        .map_err(|error| ClusterError::Log(error.to_string()))?;
-    let turn = Arc::new(tokio::sync::Mutex::new(()));
-    let naming = Arc::new(tokio::sync::Mutex::new(()));
-    let member = Running {
-        options,
-        raft: raft.clone(),
-        caller,
-        store: shared.clone(),
-        failed,
-        intake,
-        binder: Binder {
+
+    /// Runs the library, and makes the member a part of its cluster.
+    async fn join(self) -> Result<(Cluster, ClusterReplicator), ClusterError> {
+        let Self {
+            options,
+            mut store,
+            machine,
+            caller,
+            intake,
+            core,
+            received,
+            durable,
+            failed,
+            files,
+            alone,
+        } = self;
+        if let Some(alone) = alone {
+            alone.carry_out(&mut store, &files).await.map_err(ClusterError::Log)?;
+        }
+        let shared = store.shared().clone();
+        let identity = caller.identity.clone();
+        let config = Arc::new(config(options));
+        let raft = Raft::new(options.node, config, Peers(caller.clone()), store, machine)
+            .await
+            .map_err(|error| ClusterError::Log(error.to_string()))?;
+        let turn = Arc::new(tokio::sync::Mutex::new(()));
+        let naming = Arc::new(tokio::sync::Mutex::new(()));
+        let binder = Binder {
             node: options.node,
             raft: raft.clone(),
             identity: identity.clone(),
             naming: naming.clone(),
             turn: turn.clone(),
-        },
-    };
-    let stopped = shared.stopped.subscribe();
-    member.begin(&runtime, &core, stopped)?;
-    let replicator = ClusterReplicator::new(
-        options.node,
-        (raft.clone(), runtime.handle().clone()),
-        (core.clone(), received),
-        shared.clone(),
-        durable.map_or(0, |id| id.leader_id.term),
-        turn.clone(),
-    );
-    let handles = Handles { raft, identity, naming, turn };
-    Ok((Cluster::new(options, handles, (runtime, writer), core, shared), replicator))
+        };
+        let running = Running {
+            options,
+            raft: raft.clone(),
+            caller,
+            store: shared.clone(),
+            failed,
+            intake,
+            binder,
+        };
+        let stopped = shared.stopped.subscribe();
+        running.begin(&core, stopped).await?;
+        let replicator = ClusterReplicator::new(
+            options.node,
+            (raft.clone(), Handle::current()),
+            (core.clone(), received),
+            shared.clone(),
+            durable.map_or(0, |id| id.leader_id.term),
+            turn.clone(),
+        );
+        let handles = Handles { raft, identity, naming, turn };
+        Ok((Cluster::new(options, handles, core, shared), replicator))
+    }
 }
 
 /// Refuses a directory of another node, or of no cluster.
@@ -308,14 +395,9 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Listens, founds the cluster when there is none, and reports roles to the core.
-    fn begin(
-        self,
-        runtime: &Runtime,
-        core: &Core,
-        stopped: watch::Receiver<bool>,
-    ) -> Result<(), ClusterError> {
+    async fn begin(self, core: &Core, stopped: watch::Receiver<bool>) -> Result<(), ClusterError> {
         if let Some(address) = self.options.listen {
-            let listening = runtime.block_on(TcpListener::bind(address));
+            let listening = self.caller.network.listen(address).await;
             let listener = listening.map_err(|error| ClusterError::Listen { address, error })?;
             let server = Server {
                 node: self.options.node,
@@ -325,13 +407,13 @@ impl Running<'_> {
                 identity: self.caller.identity.clone(),
                 intake: self.intake.clone(),
             };
-            runtime.spawn(server.serve(listener, stopped.clone()));
+            spawn(server.serve(listener, stopped.clone()));
         }
         let purge = Purge::new(self.options, &self.raft, &self.store, &self.caller.floor);
-        runtime.spawn(purge.run(stopped.clone()));
+        spawn(purge.run(stopped.clone()));
         let failed = Failed { told: self.failed.clone(), store: self.store.clone() };
-        runtime.spawn(roles(self.raft.clone(), core.clone(), failed, stopped.clone()));
-        runtime.spawn(self.binder.run(stopped.clone()));
+        spawn(roles(self.raft.clone(), core.clone(), failed, stopped.clone()));
+        spawn(self.binder.run(stopped.clone()));
         if self.store.end() == 0 {
             let founder = Founder {
                 node: self.options.node,
@@ -343,7 +425,7 @@ impl Running<'_> {
             if self.options.join {
                 tracing::info!("{JOINS}");
             } else {
-                runtime.spawn(founder.run(stopped));
+                spawn(founder.run(stopped));
             }
         }
         Ok(())
@@ -365,8 +447,9 @@ struct Founder {
 impl Founder {
     async fn run(self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
-            () = self.found() => {}
+            biased;
             _ = stopped.wait_for(|stopped| *stopped) => {}
+            () = self.found() => {}
         }
     }
 

@@ -12,10 +12,9 @@ use std::io;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use bytes::Bytes;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::unbounded;
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
@@ -23,17 +22,19 @@ use queen_model::Entry;
 use queen_qlog::{EntryReader, Qlog, StoredEntry};
 use queen_record::ids::{EntryIndex, PartitionId, QueueId};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::files::{Files, FilesError, Hint, State, VoteJson, own_payload};
 use super::identity::{Boot, DiskId, names_a_majority};
 use super::routes::{Owners, Routes};
+use super::runtime::blocking;
 use super::types::{
     Command, LogEntry, LogId, Payload, StoredMembership, Types, Vote, entry_index, log_id,
     raft_index,
 };
 use super::wire::{WireError, with_payloads};
-use super::writer::{Order, Writer};
+use super::writer::{Order, Orders, Writer};
 
 /// Bytes that one read for a follower returns at most, but for a single larger entry.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -72,7 +73,7 @@ pub(crate) struct Store {
     shared: Arc<Shared>,
     files: Files,
     hint: Hint,
-    orders: Sender<Order>,
+    orders: Orders,
 }
 
 /// What a log is opened with.
@@ -114,10 +115,8 @@ impl Shared {
 }
 
 impl Store {
-    /// The log over recovered queue logs, and its writer, which ends with the last handle.
-    pub(crate) fn open(
-        parts: StoreParts,
-    ) -> Result<(Self, std::thread::JoinHandle<()>), FilesError> {
+    /// The log over recovered queue logs, and its writer, to be run; it ends with the last handle.
+    pub(crate) fn open(parts: StoreParts) -> Result<(Self, Writer), FilesError> {
         let StoreParts {
             files,
             qlog,
@@ -163,16 +162,11 @@ impl Store {
         let (orders, received) = unbounded();
         let hint = files.committed_hint()?;
         let routes = Routes::new(owners, qlog, made);
-        let writer = Writer::new(shared.clone(), files.clone(), state, routes, received, failed);
-        let thread = std::thread::Builder::new()
-            .name("queen-raft-writer".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|error| FilesError::Io {
-                path: "queen-raft-writer".into(),
-                operation: "start a thread",
-                error,
-            })?;
-        Ok((Self { shared, files, hint, orders }, thread))
+        let orders = Orders::new(orders);
+        let told = orders.told();
+        let writer =
+            Writer::new(shared.clone(), files.clone(), state, routes, (received, told), failed);
+        Ok((Self { shared, files, hint, orders }, writer))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -180,12 +174,12 @@ impl Store {
     }
 
     /// Where the writer takes its orders.
-    pub(crate) fn orders(&self) -> Sender<Order> {
+    pub(crate) fn orders(&self) -> Orders {
         self.orders.clone()
     }
 
     fn order(&self, order: Order) -> io::Result<()> {
-        self.orders.send(order).map_err(|_| gone())
+        if self.orders.send(order) { Ok(()) } else { Err(gone()) }
     }
 
     async fn ordered(&self, order: impl FnOnce(oneshot::Sender<()>) -> Order) -> io::Result<()> {
@@ -304,12 +298,12 @@ impl Reader {
         // It may have left memory a moment ago and is written, or it is older.
         let qlog = self.shared.qlog.clone();
         let mut reader = self.files.take().unwrap_or_default();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = blocking(move || {
             let (from, to) = (entry_index(start), entry_index(older));
             let found = qlog.entries(&mut reader, from, to, bytes_max);
             (reader, found)
         });
-        let (reader, found) = read.await.map_err(io::Error::other)?;
+        let (reader, found) = read.await?;
         self.files = Some(reader);
         found.map_err(io::Error::other)?.into_iter().map(log_entry).collect()
     }

@@ -20,7 +20,7 @@ openraft::declare_raft_types!(
         Node = Member,
         Term = u64,
         LeaderId = LeaderId<u64, u64>,
-        AsyncRuntime = openraft_rt_tokio::TokioRuntime,
+        AsyncRuntime = super::runtime::Runtime,
 );
 
 pub(crate) type Raft = openraft::Raft<Types, super::machine::Machine>;

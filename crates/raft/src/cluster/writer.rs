@@ -1,15 +1,16 @@
-//! The thread that writes the log: everything that waits in one group, one sync per touched log.
+//! Who writes the log: everything that waits in one group, one sync per touched log. A thread; in a simulation a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use openraft::storage::IOFlushed;
 use queen_model::Effect;
 use queen_qlog::{EntryWrite, Fault, MessageWrite, Qlog};
 use queen_record::ids::{EntryIndex, LogId, Micros};
 use queen_record::layout::SYSTEM_LOG;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::cache::size;
 use super::files::{Files, FilesError, Id, State, VoteJson, own_bytes};
@@ -33,6 +34,41 @@ pub(crate) enum Order {
     Stage(Box<Pending>, oneshot::Sender<bool>),
 }
 
+/// The way of orders to the writer.
+#[derive(Clone)]
+pub(crate) struct Orders {
+    to: Sender<Order>,
+    told: Arc<Notify>,
+}
+
+impl Orders {
+    pub(crate) fn new(to: Sender<Order>) -> Self {
+        Self { to, told: Arc::default() }
+    }
+
+    /// Hands an order on; whether there is a writer.
+    pub(crate) fn send(&self, order: Order) -> bool {
+        let sent = self.to.send(order).is_ok();
+        self.told.notify_one();
+        sent
+    }
+
+    /// Told of each order, for a writer that must not block.
+    pub(crate) fn told(&self) -> Arc<Notify> {
+        self.told.clone()
+    }
+}
+
+impl Drop for Orders {
+    fn drop(&mut self) {
+        // The writer ends with the last handle.
+        self.told.notify_one();
+    }
+}
+
+/// How long the disk takes for the next order, where that is simulated.
+pub(crate) type Pace = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 /// Why nothing can be written any more.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -51,6 +87,7 @@ pub(crate) struct Writer {
     state: State,
     routes: Routes,
     orders: Receiver<Order>,
+    told: Arc<Notify>,
     failed: Box<dyn Fn(String) + Send + Sync>,
 }
 
@@ -60,11 +97,11 @@ impl Writer {
         files: Files,
         state: State,
         routes: Routes,
-        orders: Receiver<Order>,
+        (orders, told): (Receiver<Order>, Arc<Notify>),
         failed: Box<dyn Fn(String) + Send + Sync>,
     ) -> Self {
         let qlog = shared.qlog.clone();
-        Self { shared, qlog, files, state, routes, orders, failed }
+        Self { shared, qlog, files, state, routes, orders, told, failed }
     }
 
     /// Runs until every handle on the log is gone, or something fails.
@@ -78,21 +115,53 @@ impl Writer {
                     Err(_) => return,
                 },
             };
-            let done = match order {
-                Order::Append(entries, flushed) => self.append(entries, flushed, &mut next),
-                Order::Stage(pending, done) => match self.stage(&pending, done) {
-                    // What comes behind it would be lost: nobody is told that it is durable.
-                    Ok(true) => return,
-                    Ok(false) => Ok(()),
-                    Err(failure) => Err(failure),
-                },
-                other => self.small(other),
-            };
-            if let Err(failure) = done {
-                (self.failed)(failure.to_string());
+            if !self.carry_out(order, &mut next) {
                 return;
             }
         }
+    }
+
+    /// The same as a task, in which each order takes the time that `pace` says.
+    pub(crate) async fn run_here(mut self, pace: Pace) {
+        let mut next = None;
+        loop {
+            let order = match next.take() {
+                Some(order) => order,
+                None => match self.orders.try_recv() {
+                    Ok(order) => order,
+                    Err(TryRecvError::Empty) => {
+                        self.told.notified().await;
+                        continue;
+                    }
+                    Err(TryRecvError::Disconnected) => return,
+                },
+            };
+            let takes = pace();
+            if !takes.is_zero() {
+                tokio::time::sleep(takes).await;
+            }
+            if !self.carry_out(order, &mut next) {
+                return;
+            }
+        }
+    }
+
+    /// Does what is asked, and sets `next` to the order behind it if it had to look for one; whether more can be done.
+    fn carry_out(&mut self, order: Order, next: &mut Option<Order>) -> bool {
+        let done = match order {
+            Order::Append(entries, flushed) => self.append(entries, flushed, next),
+            Order::Stage(pending, done) => match self.stage(&pending, done) {
+                // What comes behind it would be lost: nobody is told that it is durable.
+                Ok(true) => return false,
+                Ok(false) => Ok(()),
+                Err(failure) => Err(failure),
+            },
+            other => self.small(other),
+        };
+        if let Err(failure) = &done {
+            (self.failed)(failure.to_string());
+        }
+        done.is_ok()
     }
 
     fn small(&mut self, order: Order) -> Result<(), Failure> {

@@ -36,8 +36,9 @@ impl Binder {
         loop {
             let pause = if self.names_all() { EVERY_NAMED } else { EVERY };
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
+                () = tokio::time::sleep(pause) => {}
             }
             // Whoever changes the membership now comes first.
             let Ok(_naming) = self.naming.try_lock() else { continue };

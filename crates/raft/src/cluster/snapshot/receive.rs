@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use crossbeam_channel::Sender;
 use queen_archive::{Place, Progress, read_archive};
 use queen_io::Disk;
 use queen_record::ids::EntryIndex;
-use tokio::net::TcpStream;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::Head;
 use super::swap::{Pending, SNAPSHOTS, remove_tree};
 use crate::cluster::files::FilesError;
+use crate::cluster::link::Link;
 use crate::cluster::network::{frame, kind, read_frame};
+use crate::cluster::runtime::{blocking, runs_inline, spawn};
 use crate::cluster::store::Shared;
 use crate::cluster::types::{Vote, entry_index};
 use crate::cluster::wire::Wire;
-use crate::cluster::writer::Order;
+use crate::cluster::writer::{Order, Orders};
 
 /// A leader that sends nothing for this long has given up.
 const IDLE_MAX: Duration = Duration::from_mins(1);
@@ -35,7 +35,7 @@ pub(crate) struct Intake {
     /// The data directory.
     pub(crate) dir: PathBuf,
     pub(crate) store: Arc<Shared>,
-    pub(crate) orders: Sender<Order>,
+    pub(crate) orders: Orders,
     pub(crate) turn: Mutex<()>,
     /// Told once when a snapshot waits for the next start.
     pub(crate) restart: Arc<dyn Fn(String) + Send + Sync>,
@@ -56,7 +56,11 @@ impl Intake {
     ///
     /// # Errors
     /// A text for the leader; the connection is of no use any more.
-    pub(crate) async fn take(&self, link: &mut TcpStream, asked: Bytes) -> Result<Taken, String> {
+    pub(crate) async fn take(
+        &self,
+        link: &mut Box<dyn Link>,
+        asked: Bytes,
+    ) -> Result<Taken, String> {
         let vote = Vote::decode(asked).map_err(|error| error.to_string())?;
         let own = self.store.state.lock().vote.map(Vote::from);
         if let Some(own) = own.filter(|own| own.leader_id.term > vote.leader_id.term) {
@@ -86,14 +90,27 @@ impl Intake {
     /// Unpacks the archive that follows into a directory, durably.
     async fn unpack(
         &self,
-        link: &mut TcpStream,
+        link: &mut Box<dyn Link>,
         staged: &str,
         index: EntryIndex,
     ) -> Result<(), String> {
-        let (pieces, received) = mpsc::channel(PIECES_WAITING);
+        let (pieces, mut received) = mpsc::channel(PIECES_WAITING);
         let (disk, data, staged) = (self.disk.clone(), self.dir.clone(), staged.to_owned());
+        let unpack = move |pieces: &mut (dyn Iterator<Item = Bytes> + Send)| {
+            unpack(&*disk, &data, &staged, index, pieces)
+        };
+        if runs_inline() {
+            let mut all = Vec::new();
+            loop {
+                match next_frame(link).await? {
+                    (kind::SNAPSHOT_PIECE, piece) => all.push(piece),
+                    (kind::SNAPSHOT_END, _) => return unpack(&mut all.into_iter()),
+                    (found, _) => return Err(format!("frame {found} in a snapshot")),
+                }
+            }
+        }
         let unpacking =
-            tokio::task::spawn_blocking(move || unpack(&*disk, &data, &staged, index, received));
+            spawn(blocking(move || unpack(&mut std::iter::from_fn(|| received.blocking_recv()))));
         let came = loop {
             match next_frame(link).await {
                 Ok((kind::SNAPSHOT_PIECE, piece)) => {
@@ -108,15 +125,17 @@ impl Intake {
             }
         };
         drop(pieces);
-        let unpacked = unpacking.await.map_err(|error| error.to_string())?;
-        came.and(unpacked)
+        let unpacked = unpacking.await.map_err(io::Error::other).flatten();
+        came.and(unpacked.map_err(|error| error.to_string())?)
     }
 
     async fn stage(&self, pending: Pending) -> Result<Taken, String> {
         let vote = Vote::from(pending.vote);
         let (done, decided) = oneshot::channel();
         let gone = "the log writer has stopped";
-        self.orders.send(Order::Stage(Box::new(pending), done)).map_err(|_| gone.to_owned())?;
+        if !self.orders.send(Order::Stage(Box::new(pending), done)) {
+            return Err(gone.to_owned());
+        }
         if decided.await.map_err(|_| gone.to_owned())? {
             Ok(Taken::Staged(vote))
         } else {
@@ -131,7 +150,7 @@ impl Intake {
     }
 }
 
-async fn next_frame(link: &mut TcpStream) -> Result<(u8, Bytes), String> {
+async fn next_frame(link: &mut Box<dyn Link>) -> Result<(u8, Bytes), String> {
     match tokio::time::timeout(IDLE_MAX, read_frame(link, FRAME_BYTES_MAX)).await {
         Ok(read) => read.map_err(|error| format!("the snapshot ended early: {error}")),
         Err(_) => Err(format!("no byte of the snapshot came for {IDLE_MAX:?}")),
@@ -143,7 +162,7 @@ fn unpack(
     data: &std::path::Path,
     staged: &str,
     index: EntryIndex,
-    received: mpsc::Receiver<Bytes>,
+    pieces: &mut (dyn Iterator<Item = Bytes> + Send),
 ) -> Result<(), String> {
     let snapshots = data.join(SNAPSHOTS);
     let dir = snapshots.join(staged);
@@ -153,7 +172,7 @@ fn unpack(
         remove_tree(disk, &dir)
     };
     made().map_err(|error| error.to_string())?;
-    let mut input = Pieces { received, rest: Bytes::new() };
+    let mut input = Pieces { pieces, rest: Bytes::new() };
     let mut place = Place::new(disk, &dir);
     let manifest = read_archive(&mut input, &mut place, &Progress::new());
     let manifest = manifest.map_err(|error| error.to_string())?;
@@ -164,15 +183,15 @@ fn unpack(
 }
 
 /// The pieces as one run of bytes; it ends when no more can come.
-struct Pieces {
-    received: mpsc::Receiver<Bytes>,
+struct Pieces<'a> {
+    pieces: &'a mut (dyn Iterator<Item = Bytes> + Send),
     rest: Bytes,
 }
 
-impl Read for Pieces {
+impl Read for Pieces<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
-            match self.received.blocking_recv() {
+            match self.pieces.next() {
                 Some(piece) => self.rest = piece,
                 None => return Ok(0),
             }

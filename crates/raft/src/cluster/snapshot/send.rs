@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BufMut;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 
 use super::{Head, Snapshot, SnapshotSource};
+use crate::cluster::link::Link;
 use crate::cluster::network::{frame, kind, read_frame};
 use crate::cluster::store::Shared;
 use crate::cluster::types::{LogId, Vote, log_id, raft_index};
@@ -44,7 +44,7 @@ impl Sending {
     /// Sends a copy that covers at least `least`; the member's vote, which is higher when it follows another leader.
     pub(crate) async fn send(
         &self,
-        link: &mut TcpStream,
+        link: &mut Box<dyn Link>,
         target: u64,
         vote: Vote,
         least: Option<LogId>,
@@ -79,7 +79,7 @@ impl Sending {
 }
 
 async fn pieces(
-    link: &mut TcpStream,
+    link: &mut Box<dyn Link>,
     target: u64,
     head: &Head,
     mut snapshot: Snapshot,
@@ -105,7 +105,7 @@ async fn pieces(
     answer::<Vote>(link, target).await
 }
 
-async fn answer<A: Wire>(link: &mut TcpStream, target: u64) -> Result<A, SendError> {
+async fn answer<A: Wire>(link: &mut Box<dyn Link>, target: u64) -> Result<A, SendError> {
     let broken = |reason: String| SendError::Broken { target, reason };
     let read = read_frame(link, ANSWER_BYTES_MAX);
     let read = tokio::time::timeout(TIME_MIN, read).await;

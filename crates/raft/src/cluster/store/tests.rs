@@ -117,7 +117,9 @@ fn open(dir: &std::path::Path) -> Store {
         draw: Arc::new(|| 7),
         failed,
     };
-    Store::open(parts).unwrap().0
+    let (store, writer) = Store::open(parts).unwrap();
+    std::thread::spawn(move || writer.run());
+    store
 }
 
 struct Builder;
@@ -180,7 +182,7 @@ fn snapshot(term: u64, index: u64) -> Box<Pending> {
 
 async fn stage(store: &Store, term: u64, index: u64) -> bool {
     let (done, decided) = oneshot::channel();
-    store.orders().send(Order::Stage(snapshot(term, index), done)).unwrap();
+    assert!(store.orders().send(Order::Stage(snapshot(term, index), done)));
     decided.await.unwrap()
 }
 
