@@ -197,6 +197,7 @@ impl World {
         let inner = &mut *self.inner.lock();
         if let Some(seat) = inner.seats.get_mut(&node) {
             seat.disk = fitted(new_disk(), &inner.dropped);
+            seat.is_excused = false;
             seat.joins = true;
         }
     }
@@ -255,7 +256,6 @@ impl World {
             return None;
         }
         seat.lives += 1;
-        seat.is_excused = false;
         let (power, life) = (Arc::<Power>::default(), Arc::new(AtomicBool::new(true)));
         let tasks = Tasks::new(seed);
         let birth = Birth {
@@ -362,6 +362,8 @@ impl World {
             let Some(seat) = inner.seats.get_mut(&node) else { return };
             let Some(running) = seat.now.take() else { return };
             running.power.cut();
+            // The disk that takes its place has no call to fail.
+            seat.is_excused = false;
             if let End::Power(choice) = how {
                 seat.disk = fitted(seat.disk.crash_now(choice), &inner.dropped);
             } else {
