@@ -104,6 +104,10 @@ impl Cluster {
             return not("leader_changed", "this node does not lead any more: ask again");
         }
         let Some(members) = plan(&view, &change, self.rules)? else { return Ok(()) };
+        if let Change::AddLearner { id, .. } = change {
+            // Whoever was met under this number before may be another directory.
+            self.identity.forget(id);
+        }
         let Ok(_rest) = tokio::time::timeout(DRAIN_MAX, self.turn.lock()).await else {
             return not("busy", "writes in flight did not come to rest: ask again");
         };

@@ -246,6 +246,11 @@ impl Identity {
         self.refused.lock().clone()
     }
 
+    /// Lets go of whom was met under this number.
+    pub(crate) fn forget(&self, node: u64) {
+        self.unnamed.lock().remove(&node);
+    }
+
     fn refuse(&self, reason: &str) {
         let mut refused = self.refused.lock();
         if refused.as_deref() != Some(reason) {

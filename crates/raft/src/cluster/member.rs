@@ -40,7 +40,7 @@ pub struct Cluster {
     pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
     /// What changes are held against.
     pub(crate) rules: Rules,
-    identity: Arc<Identity>,
+    pub(crate) identity: Arc<Identity>,
     core: Core,
     shared: Arc<Shared>,
     /// What runs it, when that is its own.

@@ -318,6 +318,7 @@ impl<'a> Opened<'a> {
             identity: identity.clone(),
             naming: naming.clone(),
             turn: turn.clone(),
+            led: None,
         };
         let running = Running {
             options,
@@ -545,6 +546,9 @@ async fn roles(raft: Raft, core: Core, failed: Failed, stopped: watch::Receiver<
             core.tell(Event::Role(role));
         }
         if metrics.changed().await.is_err() {
+            if !*stopped.borrow() {
+                failed.tell("the consensus library has ended".to_owned());
+            }
             return;
         }
     }

@@ -28,11 +28,13 @@ pub(crate) struct Binder {
     pub(crate) naming: Arc<Mutex<()>>,
     /// Held by whoever may append entries.
     pub(crate) turn: Arc<Mutex<()>>,
+    /// The term that it leads and has met members in.
+    pub(crate) led: Option<u64>,
 }
 
 impl Binder {
     /// Looks until the node stops.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         loop {
             let pause = if self.names_all() { EVERY_NAMED } else { EVERY };
             tokio::select! {
@@ -40,6 +42,7 @@ impl Binder {
                 _ = stopped.wait_for(|stopped| *stopped) => return,
                 () = tokio::time::sleep(pause) => {}
             }
+            self.forget();
             // Whoever changes the membership now comes first.
             let Ok(_naming) = self.naming.try_lock() else { continue };
             let Some((at, members)) = self.todo() else { continue };
@@ -62,6 +65,20 @@ impl Binder {
                 Err(error) => tracing::debug!("no directory was named: {error}"),
             }
         }
+    }
+
+    /// Lets go of whom it met in another term, or before it was named: a number may be another directory's by now.
+    fn forget(&mut self) {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leads = metrics.state.is_leader().then_some(metrics.current_term);
+        let mut met = self.identity.unnamed.lock();
+        if leads != self.led {
+            self.led = leads;
+            met.clear();
+        }
+        let membership = metrics.membership_config.membership();
+        met.retain(|id, _| membership.get_node(id).is_some_and(|member| member.disk.is_none()));
     }
 
     /// Whether the membership leaves nobody out.

@@ -100,6 +100,8 @@ impl<T: OptionalSend + OptionalSync> WatchReceiver<OrderedWatch, T> for Receiver
                     return Ok(());
                 }
                 Ok(false) => changed.await,
+                // What was set last is seen before the end is.
+                Err(_) if self.inner.borrow_and_update().has_changed() => return Ok(()),
                 Err(_) => return Err(RecvError(())),
             }
         }
@@ -119,6 +121,16 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_last_value_is_seen_before_the_end() {
+        let (sender, mut receiver) = OrderedWatch::channel(0);
+        assert_eq!(sender.send(7), Ok(()));
+        drop(sender);
+        assert!(receiver.changed().await.is_ok());
+        assert_eq!(*receiver.borrow_watched(), 7);
+        assert!(receiver.changed().await.is_err());
+    }
 
     #[tokio::test]
     async fn who_waits_is_woken_in_order_and_told_of_the_end() {
