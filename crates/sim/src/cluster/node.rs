@@ -238,6 +238,16 @@ fn draw(seed: u64) -> Arc<dyn Fn() -> u128 + Send + Sync> {
     })
 }
 
+/// How long each order to a node's writer takes.
+fn pace(birth: &Birth) -> Arc<dyn Fn() -> Duration + Send + Sync> {
+    let (slow_ms, usual_ms) = (birth.slow_ms.clone(), birth.sizes.disk_ms);
+    let rng = Mutex::new(Rng::new(birth.seed ^ 0x5EED));
+    Arc::new(move || {
+        let ms = rng.lock().below(usual_ms + 1) + slow_ms.load(Ordering::SeqCst);
+        Duration::from_millis(ms)
+    })
+}
+
 /// Starts a node, from within a task of its group.
 ///
 /// # Errors
@@ -303,14 +313,7 @@ pub(crate) async fn start(
         snapshots: copies.clone(),
     };
     let network = Arc::new(watchers.net.of(node, life.clone()));
-    let pace = {
-        let (slow_ms, usual_ms) = (birth.slow_ms.clone(), birth.sizes.disk_ms);
-        let rng = Mutex::new(Rng::new(birth.seed ^ 0x5EED));
-        Arc::new(move || {
-            let ms = rng.lock().below(usual_ms + 1) + slow_ms.load(Ordering::SeqCst);
-            Duration::from_millis(ms)
-        })
-    };
+    let pace = pace(&birth);
     let (cluster, replicator) = queen_raft::start_here(&options(&birth), parts, network, pace)
         .await
         .map_err(|error| told(&error))?;
