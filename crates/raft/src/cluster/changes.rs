@@ -14,7 +14,7 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::Precondition;
 
 use super::member::Cluster;
-use super::types::{LogId, Member, Metrics, Raft, Types};
+use super::types::{Member, Metrics, Raft, Types};
 pub(crate) use plan::Rules;
 use plan::plan;
 
@@ -114,16 +114,17 @@ impl Cluster {
         let same = Precondition::LastMembershipLogId { last_membership_log_id: checked };
         let done = self.raft.change_membership_if(members, false, [same]).await;
         let done = done.map_err(|error| refused(&error))?.log_id;
-        shown(&self.raft, done).await
+        // That it is committed, a leader that it removes may never show.
+        let is_shown = move |seen: &Metrics| *seen.membership_config.log_id() >= Some(done);
+        shown(&self.raft, is_shown).await
     }
 }
 
 /// Waits until a change of the membership is in what is shown next.
-pub(super) async fn shown(raft: &Raft, done: LogId) -> Result<(), NotChanged> {
-    let is_shown = |seen: &Metrics| {
-        let stored = [&seen.membership_config, &seen.committed_membership_config];
-        stored.iter().all(|stored| *stored.log_id() >= Some(done))
-    };
+pub(super) async fn shown(
+    raft: &Raft,
+    is_shown: impl Fn(&Metrics) -> bool + Send,
+) -> Result<(), NotChanged> {
     match raft.wait(None).metrics(is_shown, "shown").await {
         Ok(_) => Ok(()),
         Err(error) => not("no_leader", format!("the change is made, and this node stops: {error}")),

@@ -30,6 +30,9 @@ use super::types::Member;
 use super::wire::{Wire, WireError, text_of, u64_of};
 pub(crate) use bind::Binder;
 
+/// More directories than this are remembered of members only. Before the membership names anybody it is no measure.
+const SEEN_MAX: usize = 64;
+
 /// A directory's own name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -411,9 +414,11 @@ impl Identity {
             // What it holds but has not acknowledged, it may lose.
             let (term, end) = before.map_or((0, 0), |before| (before.term, before.end));
             seen.insert(disk, Sighting { boot: now.boot, term, end });
-            let named = self.named();
-            let is_member = |id: &DiskId| named.values().any(|member| member.disk == Some(*id));
-            seen.retain(|id, _| *id == disk || is_member(id));
+            if seen.len() > SEEN_MAX {
+                let named = self.named();
+                let is_member = |id: &DiskId| named.values().any(|member| member.disk == Some(*id));
+                seen.retain(|id, _| *id == disk || is_member(id));
+            }
             self.files.write_seen(&seen)?;
         }
         Ok(true)

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::Identity;
 use crate::cluster::changes::shown;
-use crate::cluster::types::{LogId, Member, Raft};
+use crate::cluster::types::{LogId, Member, Metrics, Raft};
 
 /// How often a member looks whom it has met: while the membership names not everybody, and else.
 const EVERY: Duration = Duration::from_millis(20);
@@ -56,7 +56,10 @@ impl Binder {
             let changed = async {
                 let done = self.raft.change_membership_if(change, true, [same]).await;
                 let done = done.map_err(|error| error.to_string())?.log_id;
-                shown(&self.raft, done).await.map_err(|error| error.text)
+                // Whoever changes the membership next finds it committed.
+                let is_shown =
+                    move |seen: &Metrics| *seen.committed_membership_config.log_id() >= Some(done);
+                shown(&self.raft, is_shown).await.map_err(|error| error.text)
             };
             let Ok(changed) = tokio::time::timeout(NAME_MAX, changed).await else { continue };
             match changed {
