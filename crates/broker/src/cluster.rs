@@ -38,11 +38,12 @@ impl Owners for StateOwners {
 /// Where calls are served now.
 pub(crate) fn place(shared: &Shared) -> Place {
     let Some(cluster) = shared.cluster.get() else { return Place::Here };
-    if shared.is_leading() && quorum_answers(cluster) {
-        return Place::Here;
-    }
+    // Also when it leads: what it takes would be on top of a history that lacks something.
     if cluster.refused().is_some() {
         return Place::Nowhere;
+    }
+    if shared.is_leading() && quorum_answers(cluster) {
+        return Place::Here;
     }
     cluster.leader().map_or(Place::Nowhere, |leader| Place::At(leader.http))
 }
