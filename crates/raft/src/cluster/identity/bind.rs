@@ -45,7 +45,7 @@ impl Binder {
             self.forget();
             // Whoever changes the membership now comes first.
             let Ok(_naming) = self.naming.try_lock() else { continue };
-            let Some((at, members)) = self.todo() else { continue };
+            let Some((at, members)) = self.to_name() else { continue };
             let _rest = self.turn.lock().await;
             let names: Vec<String> = members
                 .iter()
@@ -93,7 +93,7 @@ impl Binder {
     }
 
     /// Which members to write anew, and the membership that this was decided on.
-    fn todo(&self) -> Option<(Option<LogId>, BTreeMap<u64, Member>)> {
+    fn to_name(&self) -> Option<(Option<LogId>, BTreeMap<u64, Member>)> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let stored = &metrics.membership_config;
