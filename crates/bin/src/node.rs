@@ -21,6 +21,7 @@ use queen_record::layout::Shards;
 use queen_store::{LmdbOptions, LmdbStore};
 
 use crate::config::{Replicator, Settings};
+use crate::examine::lock::resolved;
 use crate::start::{self, Boot};
 
 /// A running node and its hold on the directory.
@@ -37,8 +38,9 @@ pub(crate) struct OpenNode {
 pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
     queen_store::bound_memory();
     let settings = boot.settings;
-    let dir = PathBuf::from(&settings.dir);
+    let dir = resolved(Path::new(&settings.dir));
     make_dir(&dir)?;
+    warn_of_others(&dir)?;
     let lock = lock(&dir)?;
     if settings.replicator != Replicator::Local {
         let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
@@ -86,6 +88,32 @@ fn make_dir(dir: &Path) -> anyhow::Result<()> {
             dir.display()
         )
     })
+}
+
+/// Warns before a data directory is begun among the files of something else: the name may be wrong.
+fn warn_of_others(dir: &Path) -> anyhow::Result<()> {
+    // A new volume has this one.
+    const USUAL: [&str; 3] = ["lost+found", "queen.lock", "ballast"];
+    if ["qlog", "store", queen_raft::DIR].iter().any(|name| dir.join(name).exists()) {
+        return Ok(());
+    }
+    let listed = || format!("{} cannot be listed", dir.display());
+    let mut others = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(listed)? {
+        let name = entry.with_context(listed)?.file_name().to_string_lossy().into_owned();
+        if !USUAL.contains(&&*name) {
+            others.push(name);
+        }
+    }
+    others.sort();
+    if let Some(first) = others.first() {
+        tracing::warn!(
+            dir = %dir.display(),
+            "QUEEN_RAFT_DIR holds no node's data but {} other files, {first:?} among them: a new data directory is begun there",
+            others.len()
+        );
+    }
+    Ok(())
 }
 
 /// Takes the directory for this process.

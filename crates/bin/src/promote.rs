@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn promote(args: &Args) -> Result<ExitCode, Failure> {
-    let dir = &*args.dir;
+    let dir = &*lock::resolved(&args.dir);
     let said = |error: anyhow::Error| Failure::said(fatal::text(&error));
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     if lock::take(dir)?.is_none() {

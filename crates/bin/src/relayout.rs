@@ -70,8 +70,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn make(args: &Args) -> Result<ExitCode, Failure> {
     let settings = Settings::read(&Environment::of_process());
     let settings = settings.map_err(|error| Failure::said(crate::fatal::text(&error)))?;
-    let from = doctor::target(&args.from)?;
-    let _old = lock::take(&args.from)?;
+    let from = doctor::target(&lock::resolved(&args.from))?;
+    let _old = lock::take(&from.dir)?;
+    if !from.qlog_dir().is_dir() && !from.store_dir().is_dir() {
+        let dir = args.from.display();
+        return Err(Failure::said(format!(
+            "{dir} holds no node's data: name the directory that has `qlog` and `store` in it"
+        )));
+    }
     let partial = beside(&args.to, "partial")?;
     let to = partial.with_file_name(args.to.file_name().unwrap_or_default());
     check_apart(&args.from, &to)?;

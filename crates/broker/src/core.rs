@@ -244,9 +244,6 @@ impl Core {
             );
             self.shared.metrics.retained(&round.retention);
         }
-        if let Some(damage) = round.damage {
-            self.shared.damaged_read(&damage);
-        }
         self.report();
         Ok(round.answered)
     }

@@ -23,10 +23,15 @@ pub struct Machine {
     cycle: Cycle,
     replicator: Box<dyn Replicator>,
     arrivals: Option<Arc<Arrivals>>,
+    /// Whom to tell of damage that a read met.
+    on_damage: Option<Tell>,
     /// Whether this node plans.
     is_leading: bool,
     steps: Vec<Step>,
 }
+
+/// Takes word of damage.
+type Tell = Box<dyn Fn(&str) + Send>;
 
 /// What one round did.
 #[derive(Debug, Default)]
@@ -79,12 +84,18 @@ impl Machine {
         replicator: Box<dyn Replicator>,
     ) -> Self {
         let (is_leading, steps) = (replicator.leads_at_start(), Vec::new());
-        Self { state, reader, cycle, replicator, arrivals: None, is_leading, steps }
+        let (arrivals, on_damage) = (None, None);
+        Self { state, reader, cycle, replicator, arrivals, on_damage, is_leading, steps }
     }
 
     /// Shows every applied entry to those who wait for messages by offset.
     pub(crate) fn with_arrivals(self, arrivals: Arc<Arrivals>) -> Self {
         Self { arrivals: Some(arrivals), ..self }
+    }
+
+    /// Tells of damage before anybody is answered that something is damaged: whoever then looks at the node's health sees it.
+    pub(crate) fn with_damage_told(self, tell: impl Fn(&str) + Send + 'static) -> Self {
+        Self { on_damage: Some(Box::new(tell)), ..self }
     }
 
     /// The state, as of the last applied entry.
@@ -208,6 +219,9 @@ impl Machine {
         round.lookups = planned.lookups;
         round.retention = planned.retention;
         round.damage = self.cycle.take_damage();
+        if let (Some(damage), Some(tell)) = (&round.damage, &self.on_damage) {
+            tell(damage);
+        }
         if let Some((entry, routes)) = planned.entry {
             let logs = routes.iter().map(|route| self.log_of(*route)).collect();
             let started = Instant::now();

@@ -227,7 +227,11 @@ impl Node {
         let core = Core {
             shared: shared.clone(),
             machine: Machine::new(shared.state.clone(), shared.reader.clone(), cycle, replicator)
-                .with_arrivals(shared.arrivals.clone()),
+                .with_arrivals(shared.arrivals.clone())
+                .with_damage_told({
+                    let shared = shared.clone();
+                    move |damage| drop(shared.damaged_read(damage))
+                }),
             lookups,
             entropy: Box::new(|| rand::rng().next_u64()),
             checkpoint_due,

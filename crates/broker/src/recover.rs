@@ -96,7 +96,8 @@ pub fn open(
         )));
     }
     tracing::info!(rows = loaded.rows, applied = state.applied().0, "store loaded");
-    if loaded.fresh {
+    // Also in a store that a start made which then refused: it must go on to be refused, not to cut what it cannot apply.
+    if loaded.fresh || point.index == EntryIndex(0) {
         check_reapplicable(disk, &qlog.dir)?;
     }
     let (qlog, recovery) = Qlog::open(disk.clone(), qlog.clone(), &point)?;

@@ -39,6 +39,7 @@ pub fn examine(disk: &Arc<dyn Disk>, target: &Target, progress: &Progress) -> io
         unknown(&target.dir, file, &mut findings);
     }
     no_data(&**disk, target, &mut findings)?;
+    needed(&**disk, target, &mut findings)?;
     progress.set_total(figures.bytes);
 
     progress.enter(Stage::Start);
@@ -192,6 +193,22 @@ fn no_data(disk: &dyn Disk, target: &Target, findings: &mut Findings) -> io::Res
         }
     }
     findings.add(Severity::Note, dir, None, what);
+    Ok(())
+}
+
+/// Notes what a start must be told that is not looked at here.
+fn needed(disk: &dyn Disk, target: &Target, findings: &mut Findings) -> io::Result<()> {
+    let mark = target.dir.join("ENCRYPTION");
+    if target.key.is_none() && disk.exists(&mark)? {
+        let what = "payloads are encrypted: a start needs QUEEN_ENCRYPTION_KEY, which is not set here and was not compared";
+        findings.add(Severity::Note, &mark, None, what);
+    }
+    let state = target.dir.join(queen_raft::DIR).join(queen_raft::STATE);
+    if disk.exists(&state)? {
+        let what =
+            "the directory of a cluster's member: a start needs QUEEN_RAFT_REPLICATOR=openraft";
+        findings.add(Severity::Note, &state, None, what);
+    }
     Ok(())
 }
 

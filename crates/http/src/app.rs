@@ -177,6 +177,7 @@ impl<A: Api> App<A> {
         B::Error: Display,
     {
         // What is no route asks for as much as most are: a stranger does not learn which paths there are.
+        body::check_coding(&parts.headers)?;
         let level = found.as_ref().map_or(Level::ReadWrite, |route| route.spec.level);
         let sub = self.admit(parts, level).await?;
         let tenant = tenancy::of_request(&parts.headers, self.options.tenancy_header)?;
@@ -277,10 +278,14 @@ impl<A: Api> App<A> {
         }
         let is_forwarded = forward::is_forwarded(&parts.headers);
         let limit = if is_forwarded { Duration::ZERO } else { limit };
-        match self.gate.api()?.place(limit).await {
+        let unplaced = |error: CallError| {
+            let error = ApiError::from(error);
+            if is_forwarded { error.unplaced() } else { error }
+        };
+        match self.gate.api().map_err(unplaced)?.place(limit).await {
             Place::Here => Ok(None),
             Place::At(address) if !is_forwarded => Ok(Some(address)),
-            Place::At(_) | Place::Nowhere => Err(CallError::NoLeader.into()),
+            Place::At(_) | Place::Nowhere => Err(unplaced(CallError::NoLeader)),
         }
     }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::HeaderMap;
 use hyper::body::Body;
+use hyper::header::{HeaderValue, TRANSFER_ENCODING};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::ApiError;
@@ -90,6 +92,21 @@ impl BodyBudget {
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(ApiError::bodies_overloaded()),
         }
+    }
+}
+
+/// Refuses a body that is coded in another way than in chunks: what stands in it could not be read.
+///
+/// # Errors
+/// 400, and the connection ends.
+pub(crate) fn check_coding(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let known =
+        |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if known(coding) => Ok(()),
+        _ => Err(ApiError::body_broken("Transfer-Encoding: only `chunked` is read, and only once")),
     }
 }
 

@@ -9,6 +9,7 @@ use queen_model::Refusal;
 use crate::answer::AnswerBody;
 use crate::auth::Denied;
 use crate::budget::Room;
+use crate::forward;
 use crate::json::Json;
 use crate::query::BadQuery;
 
@@ -43,11 +44,20 @@ pub(crate) struct ApiError {
     retry_after_s: Option<u32>,
     /// The rest of the request was not read, so the connection cannot be used again.
     close: bool,
+    /// Nothing was done, and another member may do it.
+    unplaced: bool,
 }
 
 impl ApiError {
     fn new(status: StatusCode, shape: Shape, text: impl Into<String>) -> Self {
-        Self { status, shape, text: text.into(), retry_after_s: None, close: false }
+        Self {
+            status,
+            shape,
+            text: text.into(),
+            retry_after_s: None,
+            close: false,
+            unplaced: false,
+        }
     }
 
     /// 400: the body is not this route's shape.
@@ -206,6 +216,12 @@ impl ApiError {
         self
     }
 
+    /// Tells a member that handed the call on that it may hand it to another: nothing was done here.
+    pub(crate) fn unplaced(mut self) -> Self {
+        self.unplaced = true;
+        self
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
@@ -256,6 +272,9 @@ impl ApiError {
         }
         if self.close {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.unplaced {
+            answer.headers_mut().insert(forward::UNPLACED, HeaderValue::from_static("1"));
         }
         answer
     }

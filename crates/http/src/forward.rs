@@ -3,6 +3,7 @@
 //! F1. A call is handed on at most once: what comes from another member and cannot be served here is refused, so that two
 //! nodes that take each other for the leader do not play ball.
 //! F2. What was handed on and not answered may have been carried out: it is never sent again from here.
+//! F3. A member that cannot serve what was handed to it says so in a header, having done nothing: that is handed on again.
 
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::error::{Answer, ApiError};
 
 /// What marks a call that was handed on.
 const FORWARDED: HeaderName = HeaderName::from_static("x-queen-forwarded");
+/// What marks the answer to such a call by a member that does not lead, or not yet.
+pub(crate) const UNPLACED: HeaderName = HeaderName::from_static("x-queen-unplaced");
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is not used again: the other side may be closing it.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -93,6 +96,9 @@ impl Forwarder {
             return Err(NotForwarded::Unknown(ApiError::unavailable("timeout", text)));
         };
         let (answered, body) = answered?;
+        if answered.headers.contains_key(UNPLACED) {
+            return Err(unsent("it does not lead, or not yet".to_owned()));
+        }
         let mut answer = Response::new(AnswerBody::from(body));
         *answer.status_mut() = answered.status;
         *answer.headers_mut() = end_to_end(&answered.headers);

@@ -52,7 +52,7 @@ pub struct AckCursor {
 pub enum ItemVerdict {
     /// Taken.
     Done,
-    /// Taken, and its message was dead-lettered.
+    /// Taken, and its message was dead-lettered, also when another item of the call asked for that.
     DeadLettered,
     /// A `completed` at or below the cursor.
     Noop,
@@ -211,8 +211,7 @@ fn verdicts(items: &[(Place, Verdict)], decision: &AckDecision) -> Vec<ItemVerdi
     let verdict = |(place, verdict): &(Place, Verdict)| match place {
         Place::InRange(offset) => {
             let filed = decision.dead.binary_search_by_key(offset, |(dead, _)| *dead).is_ok();
-            let asked = matches!(verdict, Verdict::Dead | Verdict::Failed);
-            if filed && asked { ItemVerdict::DeadLettered } else { ItemVerdict::Done }
+            if filed { ItemVerdict::DeadLettered } else { ItemVerdict::Done }
         }
         Place::Below(_) if *verdict == Verdict::Completed => ItemVerdict::Noop,
         Place::Below(_) | Place::Unknown => ItemVerdict::Unresolved,

@@ -83,12 +83,18 @@ impl Inventory {
     }
 }
 
+/// Whether the record is there. The layout's files were durable before any log was, so they are too.
+pub(crate) fn is_there(disk: &dyn Disk, dir: &Path) -> Result<bool, Fault> {
+    let path = dir.join(FILES);
+    disk.exists(&path).map_err(Fault::io(&path, "look for"))
+}
+
 /// Checks a directory without a store against the record: nothing that it names may be missing or shorter.
 pub(crate) fn check(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
-    let path = dir.join(FILES);
-    if !disk.exists(&path).map_err(Fault::io(&path, "look for"))? {
+    if !is_there(disk, dir)? {
         return Ok(());
     }
+    let path = dir.join(FILES);
     let file = disk.open(&path, OpenMode::Read).map_err(Fault::io(&path, "open"))?;
     let is_possible = file.len().map_err(Fault::io(&path, "read"))? <= LEN_MAX;
     let bytes = is_possible.then(|| read_whole(&*file)).transpose();

@@ -10,6 +10,7 @@ use queen_record::layout::{Layout, Shards, parse, render};
 
 use crate::durable::DurablePoint;
 use crate::error::{Fault, OpenError};
+use crate::inventory;
 use crate::names::log_dir;
 use crate::options::Options;
 use crate::scan::read_whole;
@@ -35,7 +36,10 @@ pub(crate) fn open(
     let found_lanes = match (lanes, durable.layout) {
         (Some(lanes), _) => lanes,
         (None, Some(_)) => return Err(OpenError::LayoutMissing { file: lanes_path }),
-        // Directories of early builds have logs and no such file.
+        (None, None) if inventory::is_there(disk, dir)? => {
+            return Err(OpenError::LayoutMissing { file: lanes_path });
+        }
+        // Directories of early builds have logs and neither this file nor that record.
         (None, None) => {
             write(disk, dir, LANES, 1)?;
             1

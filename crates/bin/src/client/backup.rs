@@ -128,7 +128,11 @@ fn tee(input: impl Read + Send, output: &mut (impl Write + Send)) -> Result<Mani
     );
     let Tee { output, failed, .. } = tee;
     match failed {
-        Some(error) => return Err(Failure::said(format!("the backup cannot be written: {error}"))),
+        Some(error) => {
+            return Err(Failure::said(format!(
+                "the backup cannot be written: {error}; what was written is no backup"
+            )));
+        }
         None => output.flush().map_err(|error| Failure::of_output(&error))?,
     }
     read.map_err(of_archive)

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         if Instant::now() >= until {
             note(match args {
                 Args { group: Some(_), from: None, .. } => {
-                    "no messages; a group that was not there before starts now, or with --from start at the oldest message"
+                    "no messages: none are there, or other consumers of the group hold them; a new group starts at what comes from now on, or with --from start at the oldest message"
                 }
                 _ => "no messages",
             });

@@ -36,12 +36,12 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let target = target(&args.dir)?;
-    let _lock = lock::take(&args.dir)?;
+    let target = target(&lock::resolved(&args.dir))?;
+    let _lock = lock::take(&target.dir)?;
     let report = examine_watched(&target).map_err(|error| {
         Failure::said(format!("{} cannot be examined: {error}", args.dir.display()))
     })?;
-    match show(&report, args) {
+    match show(&report, &target.dir, args.json) {
         // The verdict stands, whoever has stopped reading.
         Ok(()) | Err(Failure::ReaderGone) => {}
         Err(failure) => return Err(failure),
@@ -74,12 +74,12 @@ pub(crate) fn exit_code(report: &Report) -> ExitCode {
     }
 }
 
-fn show(report: &Report, args: &Args) -> Result<(), Failure> {
+fn show(report: &Report, dir: &Path, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
-    if args.json {
+    if json {
         output.json_of(&document(report))?;
     } else {
-        print(report, &args.dir, &mut output)?;
+        print(report, dir, &mut output)?;
     }
     output.flush()
 }
@@ -145,11 +145,10 @@ pub(crate) fn print(report: &Report, dir: &Path, output: &mut Output) -> Result<
         }
         Verdict::Refuses(_) => output.line("a node would NOT start")?,
     }
-    for severity in [Severity::Refuses, Severity::Damage] {
-        let advice = report.findings.iter().find(|found| found.severity == severity);
-        if let Some(found) = advice {
-            output.line(&format!("{}: {}", severity.name(), found.advice))?;
-        }
+    // What a start that refuses would say of the rest helps nobody yet.
+    let advised = if report.starts() { Severity::Damage } else { Severity::Refuses };
+    if let Some(found) = report.findings.iter().find(|found| found.severity == advised) {
+        output.line(&format!("{}: {}", advised.name(), found.advice))?;
     }
     Ok(())
 }

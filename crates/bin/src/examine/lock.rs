@@ -1,9 +1,16 @@
-//! The directory's lock, taken without writing: a node that runs keeps the examiner out, and the other way round.
+//! The directory and its lock, taken without writing: a node that runs keeps the examiner out, and the other way round.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::client::failure::Failure;
+
+/// The directory itself, where its name is that of a symbolic link to it: what is synced and locked are directories.
+pub(crate) fn resolved(dir: &Path) -> PathBuf {
+    // Without a slash at the end, which would hide the link.
+    let plain: PathBuf = dir.components().collect();
+    if plain.is_symlink() { plain.canonicalize().unwrap_or(plain) } else { dir.to_path_buf() }
+}
 
 /// Takes the lock; `None` where there is no lock file, because no node has ever been there.
 ///

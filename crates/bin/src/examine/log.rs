@@ -43,7 +43,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some("qlog") => dump.records(),
         Some("qidx") => dump.index(),
         Some("qhsh") => dump.hashes(),
-        _ => Err(Failure::said("the file's name must end in .qlog, .qidx or .qhsh")),
+        _ => Err(Failure::said(
+            "name one file of a log: its name ends in .qlog, .qidx or .qhsh, as in DIR/qlog/q1/r00000001.qlog",
+        )),
     };
     // What was printed before the damage belongs before the line that names it.
     dump.output.flush()?;

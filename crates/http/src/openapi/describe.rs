@@ -336,7 +336,11 @@ pub(crate) const fn describe(op: Op) -> Described {
                     "{success: bool, queue: string, consumerGroup: string|null, deleted: nat}",
                     "gone",
                 ),
-                (400, "{success: bool, error: string, message: string}|Error", "no queue is named"),
+                (
+                    400,
+                    "{success: bool, error: string, message: string}|Error",
+                    "no queue is named, or an empty group",
+                ),
             ],
         ),
         Op::DeleteMessageLetters => described(

@@ -9,7 +9,8 @@ pub(crate) const fn notes(op: Op) -> &'static str {
         Op::Push => {
             "A queue and a partition are made by the first push that names them; an item without `partition` goes to \
 `Default`. An item whose `transactionId` its partition has seen within the queue's `dedupWindowSeconds` is answered \
-`duplicate` with the first one's id and offset, and not stored again. Items of one partition are stored together, those of \
+`duplicate` with the first one's id and offset, and not stored again. A payload is any JSON value of at most 124 levels. \
+A `traceId` of an item is not kept: pushes inside a transaction carry one. Items of one partition are stored together, those of \
 different partitions each on their own. At most 131,072 items and an answer of 64 MiB: more is refused with 413 before any is \
 stored.\n\n\
 The binary form begins with `QPB1`, has the content type `application/x-queen-push`, and may be compressed.\n\n\
@@ -39,7 +40,8 @@ in a call: more are refused with 413 before any is settled."
         Op::Transaction => {
             "Decided in the order acks, pushes, positions; the first that fails rolls everything back, and nothing of it is \
 visible, not for a moment. `reason` is then `rejected_ack`, `duplicate`, `queue_not_found`, `too_large`, `name_too_long` or \
-`bad_request`. **`requiredLeases` demands nothing by itself**: an ack without `leaseId` takes the one lease id that the body \
+`bad_request`. A transaction whose acks of a partition only name messages that were done before is refused as well \
+(`rejected_ack`): so one that committed and is sent again pushes nothing twice, even while its lease lives. **`requiredLeases` demands nothing by itself**: an ack without `leaseId` takes the one lease id that the body \
 names, when it names exactly one, and every ack that has a lease is checked against it. A `position` sets the offset that a \
 group reads next, or forgets its place with `null`, and ends its lease there; its `metadata` is at most 4,096 bytes. `kv` and `timers` must be empty: this version \
 does not serve them. At most 131,072 acks and pushes, 16,384 positions and an answer of 64 MiB: more is refused, 413 or 400, \

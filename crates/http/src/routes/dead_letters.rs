@@ -156,14 +156,22 @@ impl To<'_> {
 pub(crate) async fn purge<A: Api>(call: &Call<'_, A>) -> Result<Answer, ApiError> {
     let query = &call.query;
     let owned = |name| query.filled(name).map(|text| text.map(std::borrow::Cow::into_owned));
+    let refused = |error: &str, message: &str| {
+        let mut json = Json::new();
+        json.raw("{").field("success").bool(false).field("error").string(error);
+        json.field("message").string(message).raw("}");
+        error::json(StatusCode::BAD_REQUEST, json)
+    };
     let (queue, group) = (owned("queue")?, owned("consumerGroup")?);
     let Some(queue) = queue else {
-        let mut json = Json::new();
-        json.raw("{").field("success").bool(false).field("error").string("queue is required");
-        json.field("message").string("name the queue whose dead letters are to be deleted");
-        json.raw("}");
-        return Ok(error::json(StatusCode::BAD_REQUEST, json));
+        let message = "name the queue whose dead letters are to be deleted";
+        return Ok(refused("queue is required", message));
     };
+    if group.is_none() && query.text("consumerGroup")?.is_some() {
+        // A script's variable that was not set must not delete what all others keep.
+        let message = "leave consumerGroup out to delete the dead letters of all groups";
+        return Ok(refused("consumerGroup must not be empty", message));
+    }
     let select = LetterSelect::Queue { queue: queue.clone(), group: group.clone() };
     let deleted = call.api()?.delete_letters(call.tenant, select, call.deadline()).await?;
     let mut json = Json::new();

@@ -207,6 +207,10 @@ async fn dead_letters_are_deleted_by_queue_or_by_message() {
     let reply = node.send("DELETE", "/api/v1/dlq", "").await;
     assert_eq!((reply.status, &reply.json()["error"]), (400, &json!("queue is required")));
     assert!(reply.json()["message"].is_string());
+    // A variable of a script that was not set must not stand for all groups.
+    let reply = node.send("DELETE", "/api/v1/dlq?queue=q&consumerGroup=", "").await;
+    let error = json!("consumerGroup must not be empty");
+    assert_eq!((reply.status, &reply.json()["error"]), (400, &error));
     let reply = node.send("DELETE", "/api/v1/messages/7/t", "").await;
     let expected = json!({"success":true,"partitionId":"7","transactionId":"t","deleted":3});
     assert_eq!((reply.status, reply.json()), (200, expected));
@@ -218,6 +222,7 @@ async fn dead_letters_are_deleted_by_queue_or_by_message() {
     }
     let asked = node.fake.purges.lock().unwrap();
     assert_eq!(asked[0], LetterSelect::Queue { queue: "q".into(), group: Some("g".into()) });
+    assert!(asked[1..].iter().all(|select| !matches!(select, LetterSelect::Queue { .. })));
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -90,6 +91,7 @@ pub(crate) struct Fake {
     /// A member of a cluster when there is one; and where calls are served then.
     pub(crate) members: Mutex<Option<Members>>,
     pub(crate) place: Mutex<Option<Place>>,
+    pub(crate) places_asked: AtomicUsize,
     pub(crate) changes: Mutex<Vec<(MembersChange, Duration)>>,
     pub(crate) changed: Mutex<VecDeque<Result<(), MembersError>>>,
     pub(crate) is_stopped: Mutex<bool>,
@@ -97,6 +99,7 @@ pub(crate) struct Fake {
 
 impl Api for Fake {
     async fn place(&self, _: Duration) -> Place {
+        self.places_asked.fetch_add(1, Ordering::Relaxed);
         self.place.lock().unwrap().clone().unwrap_or(Place::Here)
     }
 

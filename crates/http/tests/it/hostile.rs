@@ -26,6 +26,10 @@ async fn framing_has_one_meaning_or_is_refused() {
         format!("{HEAD}Content-Length: 99999999999999999999\r\n\r\n{PUSH}"),
         format!("{HEAD}Transfer-Encoding: chunked, identity\r\n\r\n{PUSH}"),
         format!("{HEAD}Transfer-Encoding: xchunked\r\n\r\n{PUSH}"),
+        format!("{HEAD}Transfer-Encoding: gzip, chunked\r\n\r\n25\r\n{PUSH}\r\n0\r\n\r\n"),
+        format!(
+            "{HEAD}Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n25\r\n{PUSH}\r\n0\r\n\r\n"
+        ),
         format!("{HEAD}X-Folded: a\r\n b\r\nContent-Length: 37\r\n\r\n{PUSH}"),
         format!("{HEAD}Content-Length : 37\r\n\r\n{PUSH}"),
         format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n8000000000000000\r\n{PUSH}"),

@@ -1,5 +1,6 @@
 //! The membership of a cluster: what is asked of the broker, and each answer.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queen_broker::api::{Member, Members, MembersChange, MembersError, Place};
@@ -239,6 +240,31 @@ async fn without_a_leader_a_change_is_refused_in_its_own_words() {
     let ends = tokio::spawn(async move { drop(silent.accept().await.unwrap()) });
     refused(Place::At(at), "leader_unreachable").await;
     ends.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_is_held_while_the_member_that_leads_does_not_yet_serve() {
+    let leader = Node::of(leading()).await;
+    let node = Node::of(following()).await;
+    // As after an election of which one of the two has not heard.
+    *leader.fake.place.lock().unwrap() = Some(Place::Nowhere);
+    *node.fake.place.lock().unwrap() = Some(Place::At(leader.address.to_string()));
+    let asked = || leader.fake.places_asked.load(Ordering::Relaxed);
+    let answered = async {
+        let body = r#"{"items":[{"queue":"q","payload":1}]}"#;
+        node.post("/api/v1/push", body).await
+    };
+    let elected = async {
+        while asked() < 2 {
+            tokio::task::yield_now().await;
+        }
+        *leader.fake.place.lock().unwrap() = Some(Place::Here);
+    };
+    let (reply, ()) = tokio::join!(answered, elected);
+    assert_eq!(reply.status, 201, "{reply:?}");
+    assert_eq!(leader.fake.pushed.lock().unwrap().len(), 1);
+    assert!(node.fake.pushed.lock().unwrap().is_empty());
+    assert!(!reply.has_header("x-queen-unplaced: 1"));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::{
     AckCall, AckFacts, AckQuestion, AckResult, Engine, EngineGroup, ItemResult, PartKey, Start,
     Table,
 };
-use crate::ack::AckDecision;
+use crate::ack::{AckDecision, ItemVerdict};
 use crate::draft::Draft;
 use crate::overlay::QueueView;
 
@@ -50,6 +50,12 @@ pub struct BundleStep {
     decision: AckDecision,
 }
 
+/// Whether every message of the call was done before it. Such a call in a transaction is the sign of one that committed
+/// and is sent again while the lease still lives: what it pushes would be stored twice.
+fn settles_nothing(decision: &AckDecision) -> bool {
+    !decision.items.is_empty() && decision.items.iter().all(|item| *item == ItemVerdict::Noop)
+}
+
 impl Engine {
     /// Judges all calls in order, each on what those before it left; changes nothing.
     pub fn judge_bundle(
@@ -84,7 +90,10 @@ impl Engine {
                     break;
                 }
                 Judged::Decided(decision) => {
-                    let result = results(&decision, false);
+                    let mut result = results(&decision, false);
+                    if settles_nothing(&decision) && !shadows.contains_key(&key) {
+                        result.fill(ItemResult::Unresolved);
+                    }
                     if result.contains(&ItemResult::Unresolved) {
                         refused = Some((at, result));
                         break;

@@ -78,6 +78,11 @@ enum Failure {
     Files(#[from] FilesError),
     #[error(transparent)]
     Unknown(#[from] Unknown),
+    #[error(
+        "the leader has other entries above {last} than this node has carried out, up to {applied}: what one of the two \
+         acknowledged is not in the other. Stop the cluster and keep all directories; docs/cluster.md says what then"
+    )]
+    CarriedOut { last: EntryIndex, applied: EntryIndex },
 }
 
 pub(crate) struct Writer {
@@ -174,6 +179,11 @@ impl Writer {
                 let _told = done.send(());
             }
             Order::Truncate(last, done) => {
+                let applied = *self.shared.applied.borrow();
+                if last < applied {
+                    // No leader that knows what was committed asks for this: it, or this node, has an older disk.
+                    return Err(Failure::CarriedOut { last, applied });
+                }
                 self.qlog.truncate_after(last)?;
                 self.routes.truncate(last);
                 self.state.terms.retain(|first| entry_index(first.index) <= last);

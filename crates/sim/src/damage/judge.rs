@@ -166,7 +166,15 @@ impl<'a> Judge<'a> {
     fn judge_image(&self, image: &Arc<dyn Disk>) -> Judged {
         let report = self.doctor(image);
         let scratch = ScratchDisk::new(image.clone(), Path::new(DATA));
-        let started = self.start(&(Arc::new(scratch.clone()) as Arc<dyn Disk>));
+        let disk = Arc::new(scratch.clone()) as Arc<dyn Disk>;
+        let started = self.start(&disk);
+        // A supervisor starts it again: what the first one left behind must not turn the refusal into a start.
+        if let Err(text) = &started
+            && self.start(&disk).is_ok()
+        {
+            let verdict = Verdict::Wrong(format!("refused once, and then started: {text}"));
+            return Judged { verdict, findings: None };
+        }
         let findings = report.as_ref().ok().map(|report| {
             report.findings.iter().filter(|found| found.severity != Severity::Note).count()
         });

@@ -96,6 +96,10 @@ impl openraft::RaftSnapshotBuilder<Types> for Built {
 
 /// A log over the files of a directory, as a start opens it.
 fn open(dir: &std::path::Path) -> Store {
+    open_with(dir, |reason| panic!("{reason}"))
+}
+
+fn open_with(dir: &std::path::Path, failed: impl Fn(String) + Send + Sync + 'static) -> Store {
     let disk: Arc<dyn queen_io::Disk> = Arc::new(RealDisk);
     let options = Options { fsync_threads: 0, ..Options::new(dir.join("qlog")) };
     let (qlog, recovery) = Qlog::open(disk.clone(), options, &DurablePoint::default()).unwrap();
@@ -104,7 +108,7 @@ fn open(dir: &std::path::Path) -> Store {
     let last = raft_index(found.cut.last).map(|index| log_id(term, index));
     let files = Files::open(disk, dir).unwrap();
     let owners = Box::new(Nobody);
-    let failed = Box::new(|reason| panic!("{reason}"));
+    let failed = Box::new(failed);
     let parts = StoreParts {
         files,
         qlog,
@@ -168,6 +172,29 @@ async fn a_restart_finds_what_was_flushed() {
     assert_eq!(ids, [(1, 0), (1, 1), (2, 2), (3, 3), (3, 4)]);
     let keys = reader.get_key_log_ids(log_id(1, 0)..=log_id(3, 4)).await.unwrap();
     assert_eq!(keys, [log_id(1, 1), log_id(2, 2), log_id(3, 4)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_carried_out_is_never_removed() {
+    let dir = TempDir::new().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut store = open_with(dir.path(), {
+        let told = told.clone();
+        move |reason| told.lock().push(reason)
+    });
+    append(&mut store, vec![blank(1, 0), blank(1, 1), blank(1, 2), blank(1, 3)]).await;
+    store.shared.applied.send_replace(EntryIndex(3));
+    // The entries above the third are nobody's yet.
+    store.truncate_after(Some(log_id(1, 2))).await.unwrap();
+    assert!(told.lock().is_empty());
+    // A leader on an older copy of its disk asks for this.
+    store.truncate_after(Some(log_id(1, 1))).await.unwrap_err();
+    let told = told.lock().clone();
+    assert!(told.len() == 1 && told[0].contains("other entries above 2"), "{told:?}");
+    drop(store);
+    let mut store = open(dir.path());
+    let state = store.get_log_state().await.unwrap();
+    assert_eq!(state.last_log_id, Some(log_id(1, 2)));
 }
 
 fn snapshot(term: u64, index: u64) -> Box<Pending> {
