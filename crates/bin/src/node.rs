@@ -40,6 +40,7 @@ pub(crate) fn open(boot: &Boot<'_>) -> anyhow::Result<OpenNode> {
     let settings = boot.settings;
     let dir = resolved(Path::new(&settings.dir));
     make_dir(&dir)?;
+    check_finished(&dir)?;
     warn_of_others(&dir)?;
     let lock = lock(&dir)?;
     if settings.replicator != Replicator::Local {
@@ -88,6 +89,20 @@ fn make_dir(dir: &Path) -> anyhow::Result<()> {
             dir.display()
         )
     })
+}
+
+/// Refuses what `queen relayout` has not finished: the rest of the messages is not in it, and the next run would remove it.
+///
+/// # Errors
+/// The text of the FATAL line.
+pub(crate) fn check_finished(dir: &Path) -> anyhow::Result<()> {
+    if dir.join(queen_relayout::MARK).exists() {
+        bail!(
+            "{} is the unfinished work of `queen relayout`: run the same command again, or remove the directory",
+            dir.display()
+        );
+    }
+    Ok(())
 }
 
 /// Warns before a data directory is begun among the files of something else: the name may be wrong.

@@ -107,7 +107,11 @@ impl Ballast {
     fn take(&self, disk: &dyn Disk, space: Space) -> std::io::Result<()> {
         let bytes = wanted(space);
         if disk.exists(&self.path)? {
-            return Ok(());
+            if disk.open(&self.path, OpenMode::Read)?.len()? >= bytes {
+                return Ok(());
+            }
+            // A process that ended while it made it, or a copy that left it out, keeps no room.
+            disk.remove_file(&self.path)?;
         }
         let file = disk.open(&self.path, OpenMode::CreateNew)?;
         let taken = file.reserve(bytes).and_then(|()| file.sync_data());

@@ -44,7 +44,8 @@ pub(crate) fn findings(
                     findings.add(Severity::Repaired, path, first_byte(change.kind), what);
                 }
             },
-            _ if name == "LANES" => {
+            // In a directory without logs it is not missing, but new.
+            _ if name == "LANES" && has_logs(disk, path)? => {
                 findings.add(
                     Severity::Repaired,
                     path,
@@ -57,6 +58,12 @@ pub(crate) fn findings(
         }
     }
     Ok(())
+}
+
+/// Whether there are logs beside a file of the layout.
+fn has_logs(disk: &dyn Disk, file: &Path) -> io::Result<bool> {
+    let Some(dir) = file.parent() else { return Ok(false) };
+    Ok(disk.exists(dir)? && disk.list(dir)?.iter().any(|entry| entry.is_dir))
 }
 
 fn in_dead_directory(path: &Path) -> bool {

@@ -280,7 +280,7 @@ impl Shared {
     fn create_first_file(&self, log: &Arc<Log>, first: EntryIndex) -> Result<(), Fault> {
         self.create_file(log, 1, first)?;
         self.sync_dir(&self.options.dir)?;
-        make_current(log, 1, first, true);
+        make_current(log, 1, first, (true, None));
         Ok(())
     }
 
@@ -330,12 +330,7 @@ impl Shared {
         } else {
             self.create_file(log, number + 1, first)?;
         }
-        {
-            let mut tail = log.tail.lock();
-            tail.sealed.push(SealedLen::new(number, end, true));
-            tail.unsynced_bytes = 0;
-        }
-        make_current(log, number + 1, first, !ahead);
+        make_current(log, number + 1, first, (!ahead, Some(SealedLen::new(number, end, true))));
         drop(made);
         add(&self.counters.rolls, 1);
         Ok(())
@@ -410,12 +405,25 @@ impl Shared {
     }
 }
 
-/// Adds a file that was just made, as the active one; `durable` says whether its header is.
-fn make_current(log: &Log, number: u64, first: EntryIndex, durable: bool) {
+/// Adds a file that was just made, as the active one behind the one that is sealed with it; `durable` says whether its
+/// header is.
+fn make_current(
+    log: &Log,
+    number: u64,
+    first: EntryIndex,
+    (durable, sealed): (bool, Option<SealedLen>),
+) {
     let path = file_path(&log.dir, number, Ext::Log);
     let index = FileIndex::Ram(RwLock::new(RamIndex::default()));
-    log.push(LogFile::new(log.id, number, first, path, index, log.epoch));
+    let file = LogFile::new(log.id, number, first, path, index, log.epoch);
+    // In one hold: a durable point that is made in between would take the sealed file for the active one, and say that it
+    // holds nothing.
     let mut tail = log.tail.lock();
+    log.push(file);
+    if let Some(sealed) = sealed {
+        tail.sealed.push(sealed);
+        tail.unsynced_bytes = 0;
+    }
     tail.number = number;
     tail.end = HEADER_LEN as u64;
     tail.allocated = HEADER_LEN as u64;

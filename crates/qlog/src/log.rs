@@ -170,7 +170,7 @@ impl Tail {
         let next = match self.sealed.get(at + 1) {
             Some(next) => Some(next.number),
             // A start that is not durable must not be promised.
-            None => (self.number > 0 && self.start_durable).then_some(self.number),
+            None => (self.number > mark.number && self.start_durable).then_some(self.number),
         };
         match next {
             Some(number) if ended => Mark { number, end: HEADER_LEN as u64, ..mark },

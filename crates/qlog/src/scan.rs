@@ -50,17 +50,26 @@ impl FileScan {
         self.buf.get(skip..skip.saturating_add(len)).unwrap_or_default()
     }
 
-    /// The next step; after anything but a record the walk stays where it is.
+    /// The next step; after anything but a record the walk stays where it is. A file that is shorter than it should be is
+    /// damaged, not unreadable: what stands in it is still walked over.
     pub(crate) fn step(&mut self) -> io::Result<Step<'_>> {
         let at = self.at;
         let remaining = self.end.saturating_sub(at);
         if remaining == 0 {
             return Ok(Step::End);
         }
-        let head = self.fill(remaining.min(HEAD_LEN as u64))?;
+        let Some(head) = self.fill(remaining.min(HEAD_LEN as u64))? else {
+            return Ok(Step::Bad(RecordError::Short));
+        };
         if head.iter().take(LEN_FIELD).all(|byte| *byte == 0) {
-            let zero = all_zero(&*self.file, at, self.end)?;
-            return Ok(if zero { Step::End } else { Step::Bad(RecordError::Length(0)) });
+            return Ok(match all_zero(&*self.file, at, self.end) {
+                Ok(true) => Step::End,
+                Ok(false) => Step::Bad(RecordError::Length(0)),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Step::Bad(RecordError::Short)
+                }
+                Err(error) => return Err(error),
+            });
         }
         let Some(len) = head.first_chunk::<LEN_FIELD>().map(|raw| u32::from_le_bytes(*raw)) else {
             return Ok(Step::Bad(RecordError::Short));
@@ -73,7 +82,7 @@ impl FileScan {
             return Ok(Step::Bad(RecordError::Short));
         }
         self.at += total;
-        let decoded = decode(Self::fill_from(
+        let found = Self::fill_from(
             &*self.file,
             &mut self.buf,
             &mut self.buf_at,
@@ -81,8 +90,8 @@ impl FileScan {
             total,
             self.end,
             self.chunk,
-        )?);
-        match decoded {
+        )?;
+        match found.ok_or(RecordError::Short).and_then(decode) {
             Ok(record) => Ok(Step::Record(at, record)),
             Err(error) => {
                 self.at = at;
@@ -91,7 +100,7 @@ impl FileScan {
         }
     }
 
-    fn fill(&mut self, want: u64) -> io::Result<&[u8]> {
+    fn fill(&mut self, want: u64) -> io::Result<Option<&[u8]>> {
         Self::fill_from(
             &*self.file,
             &mut self.buf,
@@ -103,7 +112,7 @@ impl FileScan {
         )
     }
 
-    /// The `want` bytes at `at`; the caller has checked that they lie before `end`.
+    /// The `want` bytes at `at`, unless the file ends before; the caller has checked that they lie before `end`.
     fn fill_from<'a>(
         file: &dyn DiskFile,
         buf: &'a mut Vec<u8>,
@@ -112,7 +121,7 @@ impl FileScan {
         want: u64,
         end: u64,
         chunk: usize,
-    ) -> io::Result<&'a [u8]> {
+    ) -> io::Result<Option<&'a [u8]>> {
         let want = usize::try_from(want).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let skip = usize::try_from(at - *buf_at).unwrap_or(usize::MAX).min(buf.len());
         if buf.len() - skip < want {
@@ -126,26 +135,34 @@ impl FileScan {
             let target = want.max(chunk).min(room);
             let had = buf.len();
             buf.resize(target, 0);
-            if let Some(slot) = buf.get_mut(had..) {
-                read_exact_at(file, slot, at + had as u64)?;
-            }
-            return Ok(buf.get(..want).unwrap_or_default());
+            let slot = buf.get_mut(had..).unwrap_or_default();
+            let count = read_up_to(file, slot, at + had as u64)?;
+            buf.truncate(had + count);
+            return Ok(buf.get(..want));
         }
-        Ok(buf.get(skip..skip + want).unwrap_or_default())
+        Ok(buf.get(skip..skip + want))
     }
 }
 
 /// Reads exactly `buf.len()` bytes.
 pub(crate) fn read_exact_at(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<()> {
+    if read_up_to(file, buf, at)? < buf.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+/// Reads `buf.len()` bytes, or as many as there are up to the file's end; returns their number.
+fn read_up_to(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let count = file.read_at(rest, at + done as u64)?;
         if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            break;
         }
         done += count;
     }
-    Ok(())
+    Ok(done)
 }
 
 /// The whole file.

@@ -120,6 +120,14 @@ impl Scrub {
         };
         let unreadable = |error: std::io::Error| (0, format!("cannot be read: {error}"));
         let len = handle.len().map_err(unreadable)?;
+        if let Some(sealed) = self.sealed_len(file).filter(|sealed| len < *sealed) {
+            // While a file is given the place of another its length and its bytes may be of two.
+            let whole = self.is_listed(file) && self.sealed_len(file) == Some(sealed);
+            if !whole {
+                return Ok(None);
+            }
+            return Err((len, format!("the file ends here, {sealed} bytes were sealed")));
+        }
         let mut head = [0; HEADER_LEN];
         read_exact_at(&*handle, &mut head, 0).map_err(unreadable)?;
         match FileHeader::decode(&head) {
@@ -129,6 +137,14 @@ impl Scrub {
         }
         let scan = FileScan::new(handle.clone(), HEADER_LEN as u64, len, CHUNK_MERGE);
         Ok(Some(Open { path: file.path.clone(), file: handle, len, scan }))
+    }
+
+    /// How long the file was when it was sealed, as the log knows.
+    fn sealed_len(&self, file: &LogFile) -> Option<u64> {
+        let log = self.qlog.shared.log(file.log)?;
+        let _no_swap = log.swap.lock();
+        let tail = log.tail.lock();
+        tail.sealed.iter().find(|sealed| sealed.number == file.number).map(|sealed| sealed.len)
     }
 
     fn is_listed(&self, file: &LogFile) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{ALL, DIR, Entry, Model, assert_entries, options, reopen, write};
 use queen_io::sim::{Choice, Explorer, SimFault};
 use queen_io::{Disk, SimDisk};
-use queen_qlog::{DurablePoint, OpenError, Options, Qlog, ReadLimit, Rewrite};
+use queen_qlog::{DurablePoint, OpenError, Options, Qlog, ReadError, ReadLimit, Rewrite};
 use queen_record::ids::{EntryIndex, LogId, Micros, Offset, PartitionId};
 
 const A: u64 = 10_000;
@@ -391,6 +391,26 @@ fn script_with_fault(run: &mut Run) -> Result<(), String> {
     run.qlog.sync(&write(&run.qlog, &group).map_err(text)?).map_err(text)?;
     run.promise();
     Ok(())
+}
+
+/// A file that was cut is damage of this file: the node goes on with the others.
+#[test]
+fn a_file_that_was_cut_is_not_rewritten_and_stops_nobody() {
+    let mut run = Run::start(SimDisk::new());
+    run.fill();
+    let mut keep = |record: &queen_record::qidx::QidxRecord| record.partition.0 != DEAD;
+    let file = run.qlog.cold_files(LogId(A)).remove(0);
+    let path = PathBuf::from(format!("{DIR}/q{A}/r{:08}.qlog", file.number));
+    let good = run.sim.contents(&path).unwrap();
+    for cut in [33, 100, good.len() / 2, good.len() - 1] {
+        run.sim.set_contents(&path, &good[..cut]);
+        let error = run.qlog.rewrite(LogId(A), file.number, &mut keep).unwrap_err();
+        assert!(matches!(&error, ReadError::Damage { file, .. } if *file == path), "{error}");
+    }
+    run.sim.set_contents(&path, &good);
+    let done = run.qlog.rewrite(LogId(A), file.number, &mut keep).unwrap();
+    assert!(matches!(done, Rewrite::Planned(_)), "{done:?}");
+    run.write(&[(A, LIVE)], 90, &[]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::client::failure::Failure;
 use crate::client::output::Output;
 use crate::client::table::{Column, Table, or_dash};
 use crate::config::{Environment, Settings};
+use crate::node;
 use crate::watch::watched;
 
 /// A node would start, and something was found all the same. 2 says that the arguments are wrong.
@@ -38,6 +39,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let target = target(&lock::resolved(&args.dir))?;
     let _lock = lock::take(&target.dir)?;
+    node::check_finished(&target.dir).map_err(|error| Failure::said(crate::fatal::text(&error)))?;
     let report = examine_watched(&target).map_err(|error| {
         Failure::said(format!("{} cannot be examined: {error}", args.dir.display()))
     })?;

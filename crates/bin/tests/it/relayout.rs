@@ -233,7 +233,9 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     refused(&dir, &dir.join("inside"), "lies in");
     refused(&dir, &dir, "lies in");
     refused(&root.path().join("nowhere"), &new, "is not a directory");
-    refused(&taken, &root.path().join("missing/new"), "does not exist");
+    refused(&dir, &root.path().join("missing/new"), "does not exist");
+    refused(&taken, &new, "holds no node's data");
+    refused(&dir.join("qlog"), &new, "holds no node's data");
     let other_key = [("QUEEN_ENCRYPTION_KEY", &*"ab".repeat(32)), SEGMENT];
     let arguments = ["relayout", "--from", to(&dir), "--to", to(&new), "--shards", "2"];
     let output = queen(&arguments, &other_key);
