@@ -85,11 +85,17 @@ impl Shared {
         CallError::Internal(error.to_owned())
     }
 
-    /// Stops the node for good: nothing more is written or answered.
+    /// Stops the node for good: nothing more is written or answered. Its cluster goes on without it, under another leader.
     pub(crate) fn fail(&self, reason: &str) {
+        self.close(reason);
+        if let Some(cluster) = self.cluster.get() {
+            cluster.abandon();
+        }
+    }
+
+    fn close(&self, reason: &str) {
         self.failed.lock().get_or_insert_with(|| reason.to_owned());
         self.inbox.close(reason);
-        self.inbox.wake();
         self.arrivals.stop();
     }
 
@@ -101,7 +107,7 @@ impl Shared {
 
     /// Stops the node for good, and asks for another start of the process: it loads what was staged.
     pub(crate) fn restart(&self, reason: &str) {
-        self.fail(reason);
+        self.close(reason);
         self.end.send_if_modified(|end| {
             let is_first = end.is_none();
             end.get_or_insert_with(|| End::Restart(reason.to_owned()));

@@ -346,9 +346,10 @@ impl Cycle {
     /// gets none.
     pub fn begin(&mut self, state: &State) {
         let filter = std::mem::take(&mut self.filter);
-        let is_stopping = self.stopping;
+        // The log is still answering questions of the old plan: no ticket may be somebody else's now.
+        let (is_stopping, tickets) = (self.stopping, self.tickets);
         *self = Self::new(state, filter, self.limits);
-        self.stopping = is_stopping;
+        (self.stopping, self.tickets) = (is_stopping, tickets);
     }
 
     /// Hands out every answer whose entries are applied; returns how many.
@@ -500,5 +501,19 @@ impl Cycle {
     /// Whether answers or inputs wait for the next call.
     pub fn has_answers(&self) -> bool {
         !self.after.is_empty() || !self.left_over.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_for_a_plan_that_ended_is_nobodys() {
+        let state = State::new();
+        let mut cycle = Cycle::new(&state, DuplicateFilter::default(), CycleLimits::default());
+        let asked = [cycle.ticket(), cycle.ticket()];
+        cycle.begin(&state);
+        assert!(!asked.contains(&cycle.ticket()), "the log may still answer what was asked");
     }
 }

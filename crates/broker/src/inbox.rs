@@ -168,7 +168,14 @@ impl Inbox {
     /// Refuses requests from now on; what is under way can still be finished.
     pub(crate) fn refuse(&self, reason: &str) {
         self.queue.lock().refusing.get_or_insert_with(|| reason.to_owned());
-        self.wake();
+        self.rouse();
+    }
+
+    /// Wakes the core from this sleep or the next one: it may be about to begin one, and nothing will arrive.
+    fn rouse(&self) {
+        if let Some(core) = self.core.get() {
+            core.unpark();
+        }
     }
 
     /// Whether requests are refused.
@@ -183,9 +190,30 @@ impl Inbox {
         queue.closed = true;
         queue.inputs.clear();
         self.len.store(0, Ordering::Release);
+        drop(queue);
+        self.rouse();
     }
 
     pub(crate) fn depth(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The core looks whether requests are refused, and then goes to sleep: what happens between the two must wake it.
+    #[test]
+    fn a_refusal_between_a_look_and_a_sleep_is_not_slept_through() {
+        for ends in [Inbox::refuse as fn(&Inbox, &str), Inbox::close] {
+            let inbox = Inbox::new(1);
+            inbox.receive_here();
+            assert!(!inbox.is_refusing());
+            ends(&inbox, "it stops");
+            // Without an end this waits for ever.
+            inbox.sleep(None);
+            assert!(inbox.is_refusing());
+        }
     }
 }

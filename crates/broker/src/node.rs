@@ -451,7 +451,10 @@ fn background(shared: &Shared, stopped: &Receiver<()>) {
     let mut rolls = 0;
     loop {
         match shared.reader.qlog().background() {
-            Ok(true) => continue,
+            Ok(true) => match stopped.try_recv() {
+                Err(crossbeam_channel::TryRecvError::Empty) => continue,
+                _ => return,
+            },
             Ok(false) => {
                 // A sealed file's index leaves memory: a hundred thousand small pieces.
                 let now = shared.reader.qlog().stats().rolls;

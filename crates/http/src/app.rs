@@ -39,6 +39,14 @@ const LEADER_WAIT: Duration = Duration::from_secs(8);
 /// How long a call that could not be handed on waits before it looks for the leader again.
 const LEADER_LOOK: Duration = Duration::from_millis(50);
 
+/// How long after it came a call that was handed on may be handed to another leader: as long as the longest pop waits.
+const REPEATED_WITHIN: Duration = Duration::from_mins(1);
+
+/// How often it is asked whether the member that a call was handed to still leads, and how long one that does not any more
+/// has to answer all the same.
+const DEPOSED_LOOK: Duration = Duration::from_millis(250);
+const DEPOSED_GRACE: Duration = Duration::from_secs(1);
+
 /// How long the leader has to say who the members are, before the node that was asked says what it knows.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 
@@ -73,6 +81,8 @@ pub(crate) struct Call<'a, A> {
     /// For what is asked of other members, with the caller's own right.
     pub(crate) forwarder: &'a Forwarder,
     pub(crate) headers: &'a HeaderMap,
+    /// How long it has waited for the answer of leaders that did not give one.
+    pub(crate) waited: Duration,
     answers: &'a AnswerBudget,
     taker: &'a Arc<Taker>,
     /// The subject of the caller's token, stamped on what is pushed; never taken from a body.
@@ -226,8 +236,11 @@ impl<A: Api> App<A> {
                 }
             }
         };
+        let mut waited = forward::waited(&parts.headers);
         if let Some(leader) = leader {
+            let handed_at = tokio::time::Instant::now();
             let handed = self.forward(parts, &route, &body.bytes, (leader, wait)).await;
+            waited += handed_at.elapsed();
             let is_membership = members::is_about(route.spec.op);
             let silent = |error: ApiError| {
                 if is_membership { error.into_leader_silent() } else { error }
@@ -250,6 +263,7 @@ impl<A: Api> App<A> {
             bodies: &self.bodies,
             forwarder: &self.forwarder,
             headers: &parts.headers,
+            waited,
             answers: &self.answers,
             taker,
         };
@@ -261,7 +275,7 @@ impl<A: Api> App<A> {
     /// What the leader answers to a question that this node can answer too; nothing when it does not answer it now.
     async fn look(&self, parts: &Parts, route: &Route) -> Option<Answer> {
         let leader = self.leader(parts, route, Duration::ZERO).await.ok().flatten()?;
-        let asked = self.forwarder.forward(parts, Bytes::new(), &leader);
+        let asked = self.forwarder.forward(parts, Bytes::new(), (&leader, Duration::ZERO));
         let answer = tokio::time::timeout(LOOK_MAX, asked).await.ok()?.ok()?;
         (answer.status() == StatusCode::OK).then_some(answer)
     }
@@ -297,12 +311,27 @@ impl<A: Api> App<A> {
         body: &Bytes,
         (mut leader, wait): (String, Duration),
     ) -> Result<Option<Answer>, ApiError> {
-        let until = tokio::time::Instant::now() + wait;
+        let began = tokio::time::Instant::now();
+        let mut until = began + wait;
         loop {
-            let refused = match self.forwarder.forward(parts, body.clone(), &leader).await {
+            let asked = self.forwarder.forward(parts, body.clone(), (&leader, began.elapsed()));
+            let answered = tokio::select! {
+                biased;
+                answered = asked => answered,
+                () = self.deposed(&leader) => {
+                    Err(NotForwarded::Unknown(CallError::LeadLost.into()))
+                }
+            };
+            let refused = match answered {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(NotForwarded::Unknown(error)) => return Err(error),
                 Err(NotForwarded::Unsent(error)) => error,
+                Err(NotForwarded::Unknown(error)) => {
+                    if !route.may_repeat() || began.elapsed() > REPEATED_WITHIN {
+                        return Err(error);
+                    }
+                    until = tokio::time::Instant::now() + wait;
+                    error
+                }
             };
             // A leader that died is still taken for one until the others have elected.
             tokio::time::sleep(LEADER_LOOK).await;
@@ -311,6 +340,23 @@ impl<A: Api> App<A> {
                 None => return Ok(None),
                 Some(next) if !left.is_zero() => leader = next,
                 Some(_) => return Err(refused),
+            }
+        }
+    }
+
+    /// Completes once another member is known to lead, and the one that was asked has had its time to answer what it still
+    /// could: one that hangs is not waited for until a client gives up.
+    async fn deposed(&self, leader: &str) {
+        loop {
+            tokio::time::sleep(DEPOSED_LOOK).await;
+            let Ok(api) = self.gate.api() else { continue };
+            let is_deposed = match api.place(Duration::ZERO).await {
+                Place::Here => true,
+                Place::At(now) => now != leader,
+                Place::Nowhere => false,
+            };
+            if is_deposed {
+                return tokio::time::sleep(DEPOSED_GRACE).await;
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! F1. A call is handed on at most once: what comes from another member and cannot be served here is refused, so that two
 //! nodes that take each other for the leader do not play ball.
-//! F2. What was handed on and not answered may have been carried out: it is never sent again from here.
+//! F2. What was handed on and not answered may have been carried out: only what may be repeated is sent again from here, that
+//! is reads and pops, and a pop says then how long it has waited.
 //! F3. A member that cannot serve what was handed to it says so in a header, having done nothing: that is handed on again.
 
 use std::time::Duration;
@@ -26,6 +27,8 @@ use crate::error::{Answer, ApiError};
 const FORWARDED: HeaderName = HeaderName::from_static("x-queen-forwarded");
 /// What marks the answer to such a call by a member that does not lead, or not yet.
 pub(crate) const UNPLACED: HeaderName = HeaderName::from_static("x-queen-unplaced");
+/// How long a call that is handed on has waited already.
+const WAITED_MS: HeaderName = HeaderName::from_static("x-queen-waited-ms");
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A connection that was idle for longer is not used again: the other side may be closing it.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -52,13 +55,20 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED)
 }
 
+/// How long a call had waited at the member that handed it on.
+pub(crate) fn waited(headers: &HeaderMap) -> Duration {
+    let millis = headers.get(WAITED_MS).filter(|_| is_forwarded(headers));
+    let millis = millis.and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_millis(millis.unwrap_or(0))
+}
+
 impl Forwarder {
-    /// Asks the member at `host:port` the same.
+    /// Asks the member at `host:port` the same; `waited` is how long the call has been here.
     pub(crate) async fn forward(
         &self,
         parts: &Parts,
         body: Bytes,
-        address: &str,
+        (address, waited): (&str, Duration),
     ) -> Result<Answer, NotForwarded> {
         let unsent = |reason: String| {
             let text = format!("the leader at {address} cannot be reached: {reason}");
@@ -78,6 +88,8 @@ impl Forwarder {
             request.headers_mut().remove(name);
         }
         request.headers_mut().insert(FORWARDED, HeaderValue::from_static("1"));
+        let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        request.headers_mut().insert(WAITED_MS, HeaderValue::from(millis));
         let asked = async {
             let answer = self.0.request(request).await.map_err(|error| {
                 if error.is_connect() {

@@ -93,6 +93,13 @@ impl Route {
         ) || matches!(self.spec.op, Op::RaftStatus | Op::RaftMembers | Op::RaftLiveness)
     }
 
+    /// Whether it may be asked again when it is not known whether it was carried out: a read, and a pop, which gives what it
+    /// leased back with time.
+    pub(crate) fn may_repeat(&self) -> bool {
+        let is_pop = matches!(self.spec.op, Op::PopQueue | Op::PopPartition | Op::PopLabels);
+        is_pop || !self.is_change()
+    }
+
     /// Whether carrying it out changes something.
     pub(crate) fn is_change(&self) -> bool {
         self.spec.effect == Effect::Changes

@@ -47,6 +47,9 @@ impl Shared {
     /// Writes the side files of one sealed file and moves its index out of RAM.
     fn seal_one(&self, log: &Log) -> Result<bool, Fault> {
         let _sealing = log.sealing.lock();
+        if log.is_gone() {
+            return Ok(false);
+        }
         let bare = log.tail.lock().sealed.iter().find(|file| file.bare).copied();
         let Some(sealed) = bare else { return Ok(false) };
         let files = log.files();
@@ -79,6 +82,10 @@ impl Shared {
                 Fault::Damage { file: file.path.clone(), offset: at, reason }
             }
         })?;
+        // A reader that met this file when it was longer, before a truncation, may have left handles of what it had then.
+        for ext in [Ext::Index, Ext::Hashes] {
+            self.handles.forget(file.key(ext));
+        }
         let index = FileIndex::Side(index);
         let (number, first_seq) = (file.number, file.first_seq);
         let done = LogFile::new(log.id, number, first_seq, file.path.clone(), index, file.epoch);

@@ -124,8 +124,10 @@ impl Shared {
 
     fn seal_early(&self, log: LogId, number: u64) -> Result<bool, Fault> {
         let Some(log) = self.log(log) else { return Ok(false) };
-        // Before the writer is kept out.
-        if !self.next_file_for(&log, number)? {
+        // What is about to go as a whole is not sealed.
+        let is_retiring = || log.tail.lock().retiring.is_some();
+        // The next file is made before the writer is kept out.
+        if is_retiring() || !self.next_file_for(&log, number)? {
             return Ok(false);
         }
         let _writer = log.writer.lock();
@@ -133,7 +135,8 @@ impl Shared {
             let tail = log.tail.lock();
             let is_unsynced = self.dirty.lock().contains_key(&log.id);
             let empty = tail.end <= HEADER_LEN as u64;
-            if log.is_gone() || tail.number != number || empty || is_unsynced {
+            let is_retiring = tail.retiring.is_some();
+            if log.is_gone() || tail.number != number || empty || is_unsynced || is_retiring {
                 return Ok(false);
             }
             tail.last

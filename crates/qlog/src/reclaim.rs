@@ -321,10 +321,14 @@ impl Shared {
     /// Takes a log's directory away, unless it was appended to.
     fn retire(&self, log: &Arc<Log>, done: &mut Reclaimed) -> Result<(), Fault> {
         let _writer = log.writer.lock();
+        // Whoever makes side files in the directory ends first.
+        let _sealing = log.sealing.lock();
         let _next = log.next.lock();
         let bytes = {
             let mut tail = log.tail.lock();
-            let still = tail.retiring.is_some_and(|retiring| retiring.last == tail.last);
+            let still = tail.retiring.is_some_and(|retiring| retiring.last == tail.last)
+                && tail.sealed.is_empty()
+                && tail.leaving.is_empty();
             if !still || self.dirty.lock().contains_key(&log.id) {
                 tail.retiring = None;
                 return Ok(());

@@ -3,9 +3,9 @@
 //! One file after the other, by log and number. A file that is replaced or removed while it is read is read to its end all
 //! the same: the open handle keeps what it was.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use queen_io::{DiskFile, OpenMode};
 use queen_record::header::{FileHeader, HEADER_LEN};
@@ -42,7 +42,9 @@ pub struct Scrub {
 }
 
 struct Open {
-    path: PathBuf,
+    of: Arc<LogFile>,
+    /// The count of truncations when it was opened.
+    truncations: u64,
     file: Arc<dyn DiskFile>,
     len: u64,
     scan: FileScan,
@@ -63,11 +65,13 @@ impl Scrub {
                 return Scrubbed::Round;
             };
             self.last = Some((next.log, next.number));
-            match self.open(&next) {
-                Ok(open) => self.open = open,
-                Err((offset, reason)) => {
+            let truncations = self.qlog.shared.truncations.load(Ordering::SeqCst);
+            match self.open(&next, truncations) {
+                Ok(open) => self.open = Some(open),
+                Err((offset, reason)) if self.is_as_opened(&next, truncations) => {
                     return Scrubbed::Damaged { file: next.path.clone(), offset, reason };
                 }
+                Err(_) => return Scrubbed::Sound(0),
             }
         }
         let Some(open) = &mut self.open else { return Scrubbed::Sound(0) };
@@ -85,14 +89,16 @@ impl Scrub {
                 Err(error) => break Some((at, format!("cannot be read: {error}"))),
             }
         };
-        let Some(Open { path, file, len, scan }) = self.open.take() else {
+        let Some(Open { of, truncations, file, len, scan }) = self.open.take() else {
             return Scrubbed::Sound(0);
         };
         // What was read only to be looked at must not push out what consumers read.
         file.forget_range(0, len);
         match found {
-            None => Scrubbed::Sound(scan.at() - from),
-            Some((offset, reason)) => Scrubbed::Damaged { file: path, offset, reason },
+            Some((offset, reason)) if self.is_as_opened(&of, truncations) => {
+                Scrubbed::Damaged { file: of.path.clone(), offset, reason }
+            }
+            _ => Scrubbed::Sound(scan.at() - from),
         }
     }
 
@@ -108,24 +114,13 @@ impl Scrub {
         })
     }
 
-    /// Opens a file and checks its header; `None` when it is no longer one of its log.
-    fn open(&self, file: &LogFile) -> Result<Option<Open>, (u64, String)> {
-        let opened = self.qlog.shared.disk.open(&file.path, OpenMode::Read);
-        let handle = match opened {
-            Ok(handle) => handle,
-            Err(error) if error.kind() == ErrorKind::NotFound && !self.is_listed(file) => {
-                return Ok(None);
-            }
-            Err(error) => return Err((0, format!("cannot be opened: {error}"))),
-        };
+    /// Opens a file and checks its length and header.
+    fn open(&self, file: &Arc<LogFile>, truncations: u64) -> Result<Open, (u64, String)> {
+        let handle = self.qlog.shared.disk.open(&file.path, OpenMode::Read);
+        let handle = handle.map_err(|error| (0, format!("cannot be opened: {error}")))?;
         let unreadable = |error: std::io::Error| (0, format!("cannot be read: {error}"));
         let len = handle.len().map_err(unreadable)?;
         if let Some(sealed) = self.sealed_len(file).filter(|sealed| len < *sealed) {
-            // While a file is given the place of another its length and its bytes may be of two.
-            let whole = self.is_listed(file) && self.sealed_len(file) == Some(sealed);
-            if !whole {
-                return Ok(None);
-            }
             return Err((len, format!("the file ends here, {sealed} bytes were sealed")));
         }
         let mut head = [0; HEADER_LEN];
@@ -136,20 +131,27 @@ impl Scrub {
             Err(error) => return Err((0, error.to_string())),
         }
         let scan = FileScan::new(handle.clone(), HEADER_LEN as u64, len, CHUNK_MERGE);
-        Ok(Some(Open { path: file.path.clone(), file: handle, len, scan }))
+        Ok(Open { of: file.clone(), truncations, file: handle, len, scan })
     }
 
-    /// How long the file was when it was sealed, as the log knows.
+    /// How long the file was when it was sealed, or written anew, as the log knows.
     fn sealed_len(&self, file: &LogFile) -> Option<u64> {
         let log = self.qlog.shared.log(file.log)?;
-        let _no_swap = log.swap.lock();
         let tail = log.tail.lock();
-        tail.sealed.iter().find(|sealed| sealed.number == file.number).map(|sealed| sealed.len)
+        let sealed = tail.sealed.iter().find(|sealed| sealed.number == file.number)?;
+        // The view of a rewritten file changes before its length in the tail does.
+        Some(sealed.len.min(file.rewritten.unwrap_or(u64::MAX)))
     }
 
-    fn is_listed(&self, file: &LogFile) -> bool {
-        let logs = self.qlog.shared.logs.read();
-        let files = logs.get(&file.log).map(|log| log.files());
-        files.is_some_and(|files| files.iter().any(|listed| listed.number == file.number))
+    /// Whether what was read of a file is of the one that its log has now. One that was replaced, retired or cut meanwhile
+    /// may look damaged, and is read in the next round if it is still there.
+    fn is_as_opened(&self, file: &Arc<LogFile>, truncations: u64) -> bool {
+        let shared = &self.qlog.shared;
+        let Some(log) = shared.log(file.log) else { return false };
+        // Whoever changes names has changed the view too when this is free.
+        let _no_swap = log.swap.lock();
+        let is_listed = log.files().iter().any(|listed| Arc::ptr_eq(listed, file));
+        let is_sealed = log.tail.lock().sealed.iter().any(|sealed| sealed.number == file.number);
+        is_listed && is_sealed && shared.truncations.load(Ordering::SeqCst) == truncations
     }
 }

@@ -194,6 +194,8 @@ impl Run {
         self.write(&[(B, NEW), (D, LATE), (A, LIVE)], 30, &[]);
         let last = self.qlog.active_file(LogId(E)).unwrap().last;
         assert!(self.qlog.plan_retire(LogId(E), last));
+        // Side files of a sealed file would be made in a directory that goes.
+        assert!(!self.qlog.seal_early(LogId(E), 1).unwrap(), "it goes as a whole");
         self.point();
         assert_eq!(self.carry_out(), (1, 0, 1));
         self.point();

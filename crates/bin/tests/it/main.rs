@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod commands;
 mod contract;
+mod deploy;
 mod dirs;
 mod encrypted;
 mod examine;

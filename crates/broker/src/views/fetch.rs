@@ -7,7 +7,7 @@ use queen_record::hash::queue_id;
 use queen_record::ids::{Micros, Offset, PartitionId, Tenant};
 use queen_state::State;
 
-use super::stored::{check_missing, damaged, detach, messages_of};
+use super::stored::{check_missing, damaged, detach, is_retained, messages_of};
 use crate::api::{
     Bounds, CallError, FetchEntry, FetchError, FetchRequest, Fetched, Message, OffsetFound,
     OffsetQuery, escaped_len,
@@ -141,7 +141,15 @@ impl Fetch {
                 bytes: reading.bytes_left.min(self.room.bytes).min(WINDOW_BYTES),
             };
             let records = qlog.read(log, id, Offset(reading.next), limit);
-            let records = records.map_err(|error| damaged(shared, error))?;
+            let records = match records {
+                Ok(records) => records,
+                // What retention removed while this read may look like a gap.
+                Err(_) if !is_retained(shared, id, reading.next) => {
+                    reading.full = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(damaged(shared, error)),
+            };
             if records.first().is_none_or(|record| record.base.0 > reading.next) {
                 reading.full = true;
                 return check_missing(shared, id, reading.next);

@@ -36,16 +36,18 @@ pub(crate) fn check_missing(
     id: PartitionId,
     offset: u64,
 ) -> Result<(), CallError> {
-    let is_there = shared
-        .state
-        .read()
-        .partition(id)
-        .is_some_and(|row| (row.log_start().0..row.next_offset().0).contains(&offset));
-    if is_there {
+    if is_retained(shared, id, offset) {
         let what = format!("partition {id} has no message at offset {offset} in its log");
         return Err(damaged(shared, what));
     }
     Ok(())
+}
+
+/// Whether the message at an offset is one that the partition still keeps.
+pub(crate) fn is_retained(shared: &Shared, id: PartitionId, offset: u64) -> bool {
+    let state = shared.state.read();
+    let row = state.partition(id);
+    row.is_some_and(|row| (row.log_start().0..row.next_offset().0).contains(&offset))
 }
 
 /// The message at one offset; `None` when the log has nothing from there on.

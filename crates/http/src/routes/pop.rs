@@ -146,7 +146,9 @@ fn request<A>(call: &Call<'_, A>, target: PopTarget) -> Result<PopRequest, BadQu
         group,
         batch,
         partitions,
-        timeout: timeout(query.integer("timeout")?, call.options.default_timeout),
+        timeout: timeout(query.integer("timeout")?, call.options.default_timeout)
+            .saturating_sub(call.waited)
+            .max(Duration::from_millis(1)),
         lease_seconds: lease_seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX)),
         commit_on_delivery,
         subscribe,

@@ -7,7 +7,7 @@ use queen_broker::api::{Member, Members, MembersChange, MembersError, Place};
 use queen_http::{AppOptions, ServeOptions};
 use serde_json::{Value, json};
 
-use crate::node::{Node, app_options, send};
+use crate::node::{Node, Reply, app_options, send};
 
 const PATH: &str = "/api/v1/system/raft/membership";
 
@@ -265,6 +265,61 @@ async fn a_call_is_held_while_the_member_that_leads_does_not_yet_serve() {
     assert_eq!(leader.fake.pushed.lock().unwrap().len(), 1);
     assert!(node.fake.pushed.lock().unwrap().is_empty());
     assert!(!reply.has_header("x-queen-unplaced: 1"));
+}
+
+/// A leader that takes a call, and ends without an answer or says nothing more; then another one leads.
+async fn with_a_leader_that_is_lost(
+    answers_never: bool,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (Reply, Node) {
+    let next = Node::of(leading()).await;
+    let node = Node::of(following()).await;
+    let lost = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    *node.fake.place.lock().unwrap() = Some(Place::At(lost.local_addr().unwrap().to_string()));
+    let elected = async {
+        let taken = lost.accept().await.unwrap();
+        *node.fake.place.lock().unwrap() = Some(Place::At(next.address.to_string()));
+        // Held until the call is answered, or not.
+        let _held = answers_never.then_some(taken);
+        std::future::pending::<()>().await;
+    };
+    let reply = tokio::select! {
+        reply = node.send(method, path, body) => reply,
+        () = elected => unreachable!("it has no end"),
+    };
+    assert!(
+        node.fake.popped.lock().unwrap().is_empty() && node.fake.pushed.lock().unwrap().is_empty()
+    );
+    (reply, next)
+}
+
+#[tokio::test]
+async fn a_pop_whose_leader_is_lost_goes_on_at_the_next_one() {
+    for answers_never in [false, true] {
+        let path = "/api/v1/pop/queue/q?wait=true&timeout=20000";
+        let (reply, next) = with_a_leader_that_is_lost(answers_never, "GET", path, "").await;
+        assert_eq!(reply.status, 204, "{reply:?}");
+        let waits: Vec<Duration> =
+            next.fake.popped.lock().unwrap().iter().map(|popped| popped.timeout).collect();
+        // What it has waited already is not waited again.
+        assert!(waits.len() == 1 && waits[0] < Duration::from_secs(20), "{waits:?}");
+        let (reply, _) =
+            with_a_leader_that_is_lost(answers_never, "GET", "/api/v1/resources/queues", "").await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_push_whose_leader_is_lost_is_not_sent_again() {
+    for answers_never in [false, true] {
+        let body = r#"{"items":[{"queue":"q","payload":1}]}"#;
+        let (reply, next) =
+            with_a_leader_that_is_lost(answers_never, "POST", "/api/v1/push", body).await;
+        assert_eq!((reply.status, &reply.json()["code"]), (503, &json!("outcome_unknown")));
+        assert!(next.fake.pushed.lock().unwrap().is_empty());
+    }
 }
 
 #[tokio::test]

@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{Files, FilesError};
 use super::store::Shared;
-use super::types::Member;
 use super::wire::{Wire, WireError, text_of, u64_of};
 pub(crate) use bind::Binder;
 
@@ -268,11 +267,11 @@ impl Identity {
         Sighting { boot: self.store.boot, term, end: self.store.end() }
     }
 
-    /// The members that are applied, with the directories they name.
-    fn named(&self) -> BTreeMap<u64, Member> {
+    /// The directories that the membership names, as it is applied.
+    fn named(&self) -> Vec<DiskId> {
         let memberships = self.store.memberships.lock();
-        let Some(stored) = memberships.last() else { return BTreeMap::new() };
-        stored.membership().nodes().map(|(id, member)| (*id, member.clone())).collect()
+        let Some(stored) = memberships.last() else { return Vec::new() };
+        stored.membership().nodes().filter_map(|(_, member)| member.disk).collect()
     }
 
     fn disk_of(&self, node: u64) -> Option<DiskId> {
@@ -378,10 +377,9 @@ impl Identity {
     /// Takes what a leader has seen; whether a start is among it that must be written down.
     pub(crate) fn hear(&self, told: &[Seen]) -> bool {
         let named = self.named();
-        let is_member = |id: DiskId| named.values().any(|member| member.disk == Some(id));
         let mut seen = self.seen.lock();
         let mut is_new = false;
-        for Seen { disk, last } in told.iter().filter(|told| is_member(told.disk)) {
+        for Seen { disk, last } in told.iter().filter(|told| named.contains(&told.disk)) {
             let known = seen.entry(*disk).or_insert_with(|| {
                 is_new = true;
                 *last
@@ -416,8 +414,7 @@ impl Identity {
             seen.insert(disk, Sighting { boot: now.boot, term, end });
             if seen.len() > SEEN_MAX {
                 let named = self.named();
-                let is_member = |id: &DiskId| named.values().any(|member| member.disk == Some(*id));
-                seen.retain(|id, _| *id == disk || is_member(id));
+                seen.retain(|id, _| *id == disk || named.contains(id));
             }
             self.files.write_seen(&seen)?;
         }

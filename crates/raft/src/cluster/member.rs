@@ -252,6 +252,20 @@ impl Cluster {
         tracing::warn!("nobody took the lead in time: the others will elect");
     }
 
+    /// Takes this member out of its cluster's business at once, because it cannot go on: a leader that only called the others
+    /// would keep them from electing one. Returns before that is done.
+    pub fn abandon(&self) {
+        self.shared.stopped.send_replace(true);
+        if let Some((runtime, _)) = self.ends.lock().as_ref() {
+            let raft = self.raft.clone();
+            runtime.spawn(async move {
+                if let Err(error) = raft.shutdown().await {
+                    tracing::warn!("the consensus library did not end in order: {error}");
+                }
+            });
+        }
+    }
+
     /// Lets go of the proposal that is out, if one is, and takes no other: the core comes to rest.
     pub fn begin_stop(&self) {
         self.core.tell(Event::Stop);

@@ -1,5 +1,6 @@
 //! The rules by which directories are told apart.
 
+use super::super::types::Member;
 use super::*;
 
 const SEEN: Sighting = Sighting { boot: Boot { count: 3, nonce: 30 }, term: 5, end: 100 };

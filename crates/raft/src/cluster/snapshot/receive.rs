@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -69,6 +70,10 @@ impl Intake {
         let Ok(_turn) = self.turn.try_lock() else {
             return Err("another snapshot is being received".to_owned());
         };
+        if self.store.is_staged.load(Ordering::Acquire) {
+            // What waits is named in a durable file, and must stay as it is.
+            return Err("a snapshot waits for this node's next start".to_owned());
+        }
         let go_on = frame(kind::ANSWER, |out| None::<Vote>.put(out));
         let told = |error: io::Error| error.to_string();
         tokio::io::AsyncWriteExt::write_all(link, &go_on).await.map_err(told)?;
