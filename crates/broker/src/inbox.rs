@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::cycle::Input;
+use crate::offload;
 
 /// Requests that are handed over although the sender's thread is still busy.
 const GATHER_COUNT: usize = 512;
@@ -71,7 +72,7 @@ impl Inbox {
 
     /// Hands in a request from a serving thread.
     pub(crate) fn send(&self, input: Input) -> Result<(), NotTaken> {
-        let reports_idle = self.idles.load(Ordering::Relaxed) > 0;
+        let reports_idle = self.idles.load(Ordering::Relaxed) > 0 && !offload::has_left();
         let (len, waited) = self.put(input, true)?;
         if !reports_idle || len >= GATHER_COUNT || waited > GATHER_MAX {
             self.wake();
@@ -108,6 +109,7 @@ impl Inbox {
 
     /// A serving thread has no more ready work.
     pub(crate) fn idle(&self) {
+        offload::is_serving();
         self.idles.fetch_add(1, Ordering::Relaxed);
         if self.len.load(Ordering::Acquire) > 0 {
             self.wake();
@@ -202,6 +204,30 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn wakes(inbox: &Inbox) -> bool {
+        inbox.take(&mut Vec::new());
+        inbox.sleeping.store(true, Ordering::SeqCst);
+        inbox.send(Input::Abandon(1)).unwrap();
+        !inbox.sleeping.load(Ordering::SeqCst)
+    }
+
+    /// A thread that serves wakes the core when it has no more to do, with all that it has handed in. One that left for a
+    /// long computation does not come to that.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_thread_that_left_to_compute_wakes_the_core_itself() {
+        tokio::spawn(async {
+            let inbox = Inbox::new(10);
+            inbox.idle();
+            assert!(!wakes(&inbox));
+            offload::offload(u64::MAX, || ());
+            assert!(wakes(&inbox));
+            inbox.idle();
+            assert!(!wakes(&inbox));
+        })
+        .await
+        .unwrap();
+    }
 
     /// The core looks whether requests are refused, and then goes to sleep: what happens between the two must wake it.
     #[test]

@@ -1,5 +1,7 @@
 //! Long computations of the edges, off the threads that serve connections.
 
+use std::cell::Cell;
+
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Work on fewer bytes than this is done where it arises: handing it over would take longer.
@@ -11,8 +13,23 @@ pub fn offload<T>(bytes: impl TryInto<u64>, work: impl FnOnce() -> T) -> T {
     // A runtime of one thread has nobody to leave them to.
     let can_leave = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
     if is_large && Handle::try_current().is_ok_and(can_leave) {
+        HAS_LEFT.set(true);
         tokio::task::block_in_place(work)
     } else {
         work()
     }
+}
+
+thread_local! {
+    static HAS_LEFT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread left its place among those that serve: it may end without a word that it has no more to do.
+pub(crate) fn has_left() -> bool {
+    HAS_LEFT.get()
+}
+
+/// This thread serves, and says when it has no more to do.
+pub(crate) fn is_serving() {
+    HAS_LEFT.set(false);
 }
